@@ -1,0 +1,52 @@
+# The shell logic is in scripts/; this file only says what depends on what.
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+# Test processes: make test WORKERS=2, or WORKERS=auto. One is the default, because the compiled
+# kernels are cached per process (see conftest.py) and a cold start compiles them in each.
+WORKERS ?= 0
+# More for pytest: make test PYTEST_ARGS="-k existence -x"
+PYTEST_ARGS ?=
+# More for the lock: make lock LOCK_ARGS=--upgrade
+LOCK_ARGS ?=
+
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+.PHONY: help setup demo test test-slow lint lock clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf 'make %-10s %s\n' "$$name" "$$text"; done
+
+setup: $(READY)  ## make .venv with the locked dependencies and the command streamshed
+
+# A checkout that was copied or moved has a .venv made for another place.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+.PHONY: $(READY)
+endif
+
+$(READY): requirements.lock pyproject.toml
+	@scripts/setup.sh
+
+demo: setup  ## a join under load, shed by several policies
+	@$(BIN)/streamshed demo
+
+test: lint  ## lint, then the tests and doctests
+	$(PYTEST) $(PYTEST_ARGS)
+
+test-slow: setup  ## the long suites
+	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+lint: setup  ## ruff, mypy, and the layers of the package
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: setup  ## pin the dependencies of pyproject.toml in requirements.lock
+	scripts/lock.sh $(LOCK_ARGS)
+
+clean:  ## remove caches and build outputs (.venv stays)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .numba_cache
+	find src tests scripts benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

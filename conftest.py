@@ -1,0 +1,22 @@
+"""What holds for every test, doctests included."""
+
+import os
+import sys
+from pathlib import Path
+
+from hypothesis import settings
+
+# numba numbers the files of its on-disk cache without a lock: two processes that compile the same
+# function for different types at once can each write file 1, and the index then names the wrong
+# machine code. So each test process of `-n` keeps a cache of its own. numba reads the variable when
+# it is first imported, hence here and not in a fixture.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["NUMBA_CACHE_DIR"] = str(Path(__file__).parent / ".numba_cache" / worker)
+
+# Left to itself Spark starts its Python workers with the first python3 of the PATH, which need not
+# be the one of this environment.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+# The first example of a test may compile a kernel: a time limit per example would call that a bug.
+settings.register_profile("streamshed", deadline=None)
+settings.load_profile("streamshed")

@@ -1,0 +1,46 @@
+"""Window joins of many event streams that shed what they cannot hold, and say what it cost.
+
+Example:
+    >>> from streamshed import join
+    >>> join("impressions", "clicks").on("ad_id").within("10 minutes", time="ts").keep(rows=500)
+    join('impressions', 'clicks').on('ad_id').within('10 minutes', time='ts').keep(rows=500)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from streamshed.errors import InputError, SpecError, StateError, StreamshedError
+from streamshed.join import Join, join
+
+if TYPE_CHECKING:
+    from streamshed import policies
+    from streamshed.ledger import Ledger
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "InputError",
+    "Join",
+    "Ledger",
+    "SpecError",
+    "StateError",
+    "StreamshedError",
+    "__version__",
+    "join",
+    "policies",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # These bring Arrow and a compiler along; who only describes joins need not wait for them.
+    if name == "policies":
+        return importlib.import_module("streamshed.policies")
+    if name == "Ledger":
+        return importlib.import_module("streamshed.ledger").Ledger
+    raise AttributeError(f"module 'streamshed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

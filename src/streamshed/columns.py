@@ -1,0 +1,227 @@
+"""Which types may serve as keys, times and worths, and what they have in common over streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as is_a
+
+from streamshed.errors import InputError, listed, suggestion
+
+
+class Column(NamedTuple):
+    """A column of a stream; in a message it reads as `column 'k' of stream 'a'`."""
+
+    stream: str
+    name: str
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"column {self.name!r} of stream {self.stream!r}"
+
+
+def find(schema: pa.Schema, stream: str, name: str, role: str) -> Column:
+    """The column of that name, its dictionary type taken off.
+
+    Args:
+        schema: The schema of the stream.
+        stream: The name of the stream.
+        name: The name of the column.
+        role: What the column is for, as it shall stand in a message.
+    """
+    places = schema.get_all_field_indices(name)
+    if not places:
+        raise InputError(
+            f"stream {stream!r} has no column {name!r}, which is to be its {role}; its columns "
+            f"are {listed(schema.names)}.{suggestion(name, schema.names)}"
+        )
+    if len(places) > 1:
+        raise InputError(
+            f"stream {stream!r} has {len(places)} columns named {name!r}, one of which is to be "
+            "its " + role + "; rename the others"
+        )
+    found = schema.field(places[0]).type
+    return Column(stream, name, found.value_type if is_a.is_dictionary(found) else found)
+
+
+def common_key_type(columns: Sequence[Column]) -> pa.DataType:
+    """The type in which the key columns of all streams are compared.
+
+    Example:
+        >>> common_key_type([Column("a", "k", pa.int32()), Column("b", "k", pa.uint8())])
+        DataType(int64)
+    """
+    first = columns[0]
+    family = _key_family(first)
+    for column in columns[1:]:
+        if _key_family(column) != family:
+            raise _incompatible(first, column, "cast one of them to the type of the other")
+    return _COMMON[family](columns)
+
+
+def check_stream_names(column: Column) -> None:
+    """Refuse a column whose values cannot tell streams apart."""
+    _key_family(column)
+
+
+def common_time_type(columns: Sequence[Column]) -> pa.DataType:
+    """The type of the times of results: int64, or timestamp in microseconds.
+
+    Example:
+        >>> common_time_type(
+        ...     [Column("a", "ts", pa.timestamp("s")), Column("b", "day", pa.date32())]
+        ... )
+        TimestampType(timestamp[us])
+    """
+    first = columns[0]
+    integers = _time_is_integer(first)
+    for column in columns[1:]:
+        if _time_is_integer(column) != integers:
+            raise _incompatible(first, column, "cast both to timestamps, or both to integers")
+    return pa.int64() if integers else pa.timestamp("us", tz=_common_zone(columns))
+
+
+def check_worth(columns: Sequence[Column], compete: bool) -> None:
+    """Refuse worths that have no order, or that cannot be compared although they compete.
+
+    Args:
+        columns: The worth column of each stream.
+        compete: Whether rows of different streams compete for one budget.
+    """
+    for column in columns:
+        if not (_is_number(column.type) or _is_time(column.type)):
+            raise InputError(
+                f"{column} is of type {column.type} and cannot say what a row is worth; cast it "
+                "to a number, a timestamp, a date or a boolean"
+            )
+        if compete and _is_number(column.type) != _is_number(columns[0].type):
+            raise _incompatible(columns[0], column, "cast both to numbers, or both to timestamps")
+
+
+def _incompatible(one: Column, other: Column, remedy: str) -> InputError:
+    return InputError(
+        f"{one} is of type {one.type}, but {other} is of type {other.type}, and the two cannot be "
+        f"compared; {remedy}"
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    numeric = is_a.is_integer(kind) or is_a.is_floating(kind)
+    return bool(numeric or is_a.is_decimal(kind) or is_a.is_boolean(kind))
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(is_a.is_timestamp(kind) or is_a.is_date(kind))
+
+
+def _time_is_integer(column: Column) -> bool:
+    if is_a.is_integer(column.type):
+        return True
+    if _is_time(column.type):
+        return False
+    raise InputError(
+        f"{column} is of type {column.type} and cannot be a time; cast it to a timestamp, or to "
+        "an integer"
+    )
+
+
+def _common_zone(columns: Sequence[Column]) -> str | None:
+    first = columns[0]
+    zone = _zone(first)
+    for column in columns[1:]:
+        other = _zone(column)
+        if (zone is None) != (other is None):
+            raise _incompatible(
+                first, column, "give both a time zone, as in pa.timestamp('us', tz='UTC'), or none"
+            )
+        if other != zone:
+            # Instants are instants; only their display differs.
+            zone = "UTC"
+    return zone
+
+
+def _zone(column: Column) -> str | None:
+    # Dates have no zone.
+    return column.type.tz if is_a.is_timestamp(column.type) else None
+
+
+def _key_family(column: Column) -> str:
+    kind = column.type
+    for family, belongs in _FAMILIES.items():
+        if belongs(kind):
+            return family
+    if is_a.is_floating(kind):
+        remedy = "equality of floats is a matter of luck; cast it to a decimal or an integer"
+    elif is_a.is_nested(kind):
+        remedy = "make the fields that identify a row columns of their own"
+    else:
+        remedy = "cast it to an integer, a string, a timestamp or a decimal"
+    raise InputError(f"{column} is of type {kind} and cannot be a key; {remedy}")
+
+
+def _common_integer(columns: Sequence[Column]) -> pa.DataType:
+    wide = any(column.type == pa.uint64() for column in columns)
+    if not wide:
+        return pa.int64()
+    if all(is_a.is_unsigned_integer(column.type) for column in columns):
+        return pa.uint64()
+    # No integer type holds both; 20 digits do.
+    return pa.decimal128(20, 0)
+
+
+def _common_string(columns: Sequence[Column]) -> pa.DataType:
+    same = all(column.type == pa.string() for column in columns)
+    return pa.string() if same else pa.large_string()
+
+
+def _common_binary(columns: Sequence[Column]) -> pa.DataType:
+    same = all(column.type == pa.binary() for column in columns)
+    return pa.binary() if same else pa.large_binary()
+
+
+def _common_decimal(columns: Sequence[Column]) -> pa.DataType:
+    scale = max(column.type.scale for column in columns)
+    before_point = max(column.type.precision - column.type.scale for column in columns)
+    if before_point + scale > 38:
+        raise InputError(
+            "the key columns "
+            + ", ".join(f"{column} of type {column.type}" for column in columns)
+            + f" need {before_point + scale} digits in common, more than 38; cast them to a "
+            "smaller decimal, or to strings"
+        )
+    return pa.decimal128(before_point + scale, scale)
+
+
+def _common_timestamp(columns: Sequence[Column]) -> pa.DataType:
+    fine = any(column.type.unit == "ns" for column in columns)
+    return pa.timestamp("ns" if fine else "us", tz=_common_zone(columns))
+
+
+_FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
+    "integer": is_a.is_integer,
+    "string": lambda kind: (
+        is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind)
+    ),
+    "binary": lambda kind: (
+        is_a.is_binary(kind)
+        or is_a.is_large_binary(kind)
+        or is_a.is_binary_view(kind)
+        or is_a.is_fixed_size_binary(kind)
+    ),
+    "timestamp": is_a.is_timestamp,
+    "date": is_a.is_date,
+    "decimal": is_a.is_decimal,
+    "boolean": is_a.is_boolean,
+}
+
+_COMMON: dict[str, Callable[[Sequence[Column]], pa.DataType]] = {
+    "integer": _common_integer,
+    "string": _common_string,
+    "binary": _common_binary,
+    "timestamp": _common_timestamp,
+    "date": lambda _: pa.date32(),
+    "decimal": _common_decimal,
+    "boolean": lambda _: pa.bool_(),
+}

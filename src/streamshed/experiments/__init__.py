@@ -1,0 +1,1 @@
+"""One experiment file per paper: workload × policy × parameters → tables, charts, claims."""

@@ -1,0 +1,380 @@
+"""The join, as one says it: an immutable description that validates itself at every step."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from streamshed import durations
+from streamshed.arguments import PerStream, column_name, positive, whole
+from streamshed.conditions import SharedKey
+from streamshed.errors import SpecError, listed
+from streamshed.spec import Budget, RowWindows, Spec, TimeWindows
+from streamshed.writing import written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamshed.ledger import Ledger
+    from streamshed.operators.plan import Plan
+    from streamshed.policies import Policy
+
+_RESERVED = {
+    "time": "the column of the result that holds the time of completion",
+    "members": "the column of the result that holds the members of a partial result",
+}
+_MOST_STREAMS = 64
+
+
+class Replayed(Protocol):
+    """What `Join.replay` gives back."""
+
+    @property
+    def table(self) -> pa.Table:
+        """The results: one struct column per stream, and `time`."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of every row."""
+
+
+def join(*streams: str, by: str | None = None) -> Join:
+    """Name the streams to be joined.
+
+    Args:
+        streams: The names of two or more streams.
+        by: Instead of names, the column of a single input whose values tell its streams apart.
+
+    Example:
+        >>> from streamshed import join
+        >>> join("impressions", "clicks").on("ad_id").within("10 minutes", time="ts")
+        join('impressions', 'clicks').on('ad_id').within('10 minutes', time='ts')
+        >>> join(by="sensor").on("room").within("1 second", time="ts").partial(at_least=3)
+        join(by='sensor').on('room').within('1 second', time='ts').partial(at_least=3)
+    """
+    if by is not None:
+        if streams:
+            raise SpecError(
+                f"join(): the streams {listed(map(str, streams))} are named, and the column {by!r} "
+                "is to tell streams apart; give one or the other"
+            )
+        return Join(streams=(), by=column_name(by, "join(): `by`"))
+    _check_names(streams)
+    return Join(streams=streams)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Join(Spec):
+    """What is to be joined, and how; made by `join`.
+
+    A join never changes: every method returns a new one, and refuses at once what cannot be. A
+    method called again replaces what it said before. Two joins that say the same are equal.
+
+    Example:
+        >>> from streamshed import join
+        >>> base = join("a", "b").on("k").within("1 minute", time="ts")
+        >>> base.keep(rows=500) == base.keep(rows=100).keep(rows=500)
+        True
+    """
+
+    def on(self, /, *columns: str, **by_stream: str | list[str] | tuple[str, ...]) -> Join:
+        """Say which columns the members of a result have in common.
+
+        Args:
+            columns: The key columns, of the same names in every stream.
+            by_stream: Or for every stream the name of its key column, or a list of names.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k", "l")
+            join('a', 'b').on('k', 'l')
+            >>> join("a", "b").on(a="x", b="y")
+            join('a', 'b').on(a='x', b='y')
+        """
+        return replace(self, condition=SharedKey.of(columns, by_stream, self.names()))
+
+    def within(
+        self,
+        duration: str | timedelta | int | Mapping[str, str | timedelta | int],
+        *,
+        time: str | Mapping[str, str],
+        late: str | timedelta | int = 0,
+        clock: Literal["min", "max"] = "min",
+        idle: str | timedelta | int | None = None,
+    ) -> Join:
+        """Give the streams time windows.
+
+        Args:
+            duration: How much older than the newest member of a result the others may be: a string
+                such as `"10 minutes"`, a timedelta, or a number in the unit of an integer time
+                column; or a mapping from streams to one of these.
+            time: The time column, or a mapping from streams to their time columns.
+            late: How far behind the clock a row may come and still be joined.
+            clock: Whether the slowest stream sets the clock (`"min"`) or the fastest (`"max"`).
+            idle: How far a stream may fall behind before the clock no longer waits for it.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k").within({"a": "90 min", "b": "0 s"}, time="ts", late="30 s")
+            join('a', 'b').on('k').within({'a': '1 hour 30 minutes', 'b': 0}, time='ts', \
+late='30 seconds')
+        """
+        names, method = self.names(), ".within()"
+        lengths = names.read(duration, method, "window", durations.parse)
+        times = names.read(time, method, "time column", column_name)
+        _check_covered(times, lengths.among(self.streams), method)
+        if clock not in ("min", "max"):
+            raise SpecError(f"{method}: the clock is {clock!r}; give 'min' or 'max'")
+        if self.by is not None and idle is not None:
+            raise SpecError(
+                f"{method}: `idle` is {idle!r}, but streams told apart by the column {self.by!r} "
+                "share one clock, which waits for none of them; leave `idle` out"
+            )
+        windows = TimeWindows(
+            lengths,
+            times,
+            late=durations.parse(late, f"{method}: `late`"),
+            clock=clock,
+            idle=None if idle is None else durations.parse(idle, f"{method}: `idle`"),
+        )
+        changed = replace(self, time_windows=windows)
+        changed.check_windows()
+        return changed
+
+    def last(
+        self, rows: int | Mapping[str, int], *, time: str | Mapping[str, str] | None = None
+    ) -> Join:
+        """Give the streams windows of so many rows.
+
+        Args:
+            rows: How many rows of a stream can be joined with what comes, or a mapping from
+                streams to such numbers. The streams not named need a window by `.within`.
+            time: The time column, or a mapping from streams to their time columns. Without one,
+                neither here nor in `.within`, the time of a row is its number in its stream.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k").last(100)
+            join('a', 'b').on('k').last(100)
+            >>> join("a", "b").on("k").within({"a": "1 s"}, time="ts").last({"b": 100})
+            join('a', 'b').on('k').within({'a': '1 second'}, time='ts').last({'b': 100})
+        """
+        names, method = self.names(), ".last()"
+        counts = names.read(rows, method, "number of rows", positive)
+        times = None if time is None else names.read(time, method, "time column", column_name)
+        if times is not None:
+            _check_covered(times, counts.among(self.streams), method)
+            _check_counted(times, counts, method)
+        changed = replace(self, row_windows=RowWindows(counts, times))
+        changed.check_windows()
+        return changed
+
+    def keep(
+        self, *, rows: int | Mapping[str, int] | None = None, total: int | None = None
+    ) -> Join:
+        """Bound the rows that are held.
+
+        Args:
+            rows: The most rows that the window of each stream may hold, or a mapping from streams
+                to such numbers; streams not named are not bounded.
+            total: Or the most rows that all windows together may hold.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k").last(100).keep(total=50)
+            join('a', 'b').on('k').last(100).keep(total=50)
+        """
+        method = ".keep()"
+        if (rows is None) == (total is None):
+            raise SpecError(
+                f"{method}: `rows` is {rows!r} and `total` is {total!r}; give exactly one of the "
+                "two, as in .keep(rows=1000) or .keep(total=5000)"
+            )
+        if rows is not None and self.by is not None:
+            raise SpecError(
+                f"{method}: `rows` is {rows!r}, but streams told apart by the column {self.by!r} "
+                "come and go and have no budgets of their own; give `total`"
+            )
+        budget = Budget(
+            rows=None if rows is None else self.names().read(rows, method, "budget", positive),
+            total=None if total is None else positive(total, f"{method}: `total`"),
+        )
+        return replace(self, budget=budget)
+
+    def shed(
+        self, policy: str | Policy | None = None, *, by: str | Mapping[str, str] | None = None
+    ) -> Join:
+        """Say which rows leave when a window is full; without it, the oldest.
+
+        Args:
+            policy: The name of a policy, or one made from `streamshed.policies`.
+            by: Or the column that says what a row is worth, or a mapping from streams to such
+                columns: the row worth least leaves first.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k").last(100).keep(rows=10).shed("existence")
+            join('a', 'b').on('k').last(100).keep(rows=10).shed('existence')
+            >>> join("a", "b").on("k").last(100).keep(rows=10).shed(by="price")
+            join('a', 'b').on('k').last(100).keep(rows=10).shed(by='price')
+        """
+        # Policies bring their compiler along, which is no part of a quick `import streamshed`.
+        from streamshed import policies
+
+        method = ".shed()"
+        if (policy is None) == (by is None):
+            raise SpecError(
+                f"{method}: the policy is {policy!r} and `by` is {by!r}; give exactly one of the "
+                "two, as in .shed('existence') or .shed(by='price')"
+            )
+        if isinstance(policy, policies.ByColumn):
+            by = policy.column if isinstance(policy.column, str) else dict(policy.column)
+        if by is not None:
+            worths = self.names().read(by, method, "worth column", column_name)
+            _check_covered(worths, self.streams, method)
+            return replace(self, policy=policies.ByColumn(worths.said()))
+        if isinstance(policy, str):
+            return replace(self, policy=policies.by_name(policy))
+        if not isinstance(policy, policies.Policy):
+            raise SpecError(
+                f"{method}: the policy is {policy!r}; give the name of a policy, or an instance "
+                "of one from streamshed.policies"
+            )
+        return replace(self, policy=policy)
+
+    def partial(self, at_least: int = 2) -> Join:
+        """Ask also for results in which not every stream has a member.
+
+        Args:
+            at_least: The least number of members of a result.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b", "c").on("k").last(100).partial()
+            join('a', 'b', 'c').on('k').last(100).partial(at_least=2)
+        """
+        least = whole(at_least, ".partial(): `at_least`", at_least=2)
+        if self.by is None and least > len(self.streams):
+            raise SpecError(
+                f".partial(): `at_least` is {least}, but there are only {len(self.streams)} "
+                f"streams, {listed(self.streams)}; give a number from 2 to {len(self.streams)}"
+            )
+        return replace(self, at_least=least)
+
+    def seed(self, n: int) -> Join:
+        """Choose the random numbers: runs of the same seed are the same.
+
+        Args:
+            n: A number from 0 to 2**64 - 1; 0 unless said.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k").last(100).seed(7)
+            join('a', 'b').on('k').last(100).seed(7)
+        """
+        return replace(self, random_seed=whole(n, ".seed(): the seed", at_least=0, below=2**64))
+
+    def plan(self, schemas: Mapping[str, pa.Schema]) -> Plan:
+        """Check the join against the schemas of its inputs, and resolve it to plain numbers.
+
+        Args:
+            schemas: The schema of every stream; for streams told apart by a column, that of the
+                one input, under any name.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> schema = pa.schema([("k", pa.int32()), ("ts", pa.timestamp("s"))])
+            >>> said = join("a", "b").on("k").within("1 minute", time="ts")
+            >>> said.plan({"a": schema, "b": schema}).streams[0].window
+            60000000
+        """
+        from streamshed.planning import make_plan
+
+        return make_plan(self, schemas)
+
+    def replay(self, data: Any = None, /, **streams: Any) -> Replayed:
+        """Run the join here, on Arrow data; see `streamshed.replay.replay`.
+
+        Args:
+            data: The input whose streams a column tells apart, or a mapping from streams to inputs.
+            streams: Or the input of each stream.
+        """
+        # Runtimes stand above the join and are chosen late, hence no import statement.
+        result: Replayed = importlib.import_module("streamshed.replay").replay(self, data, streams)
+        return result
+
+    def replay_batches(self, data: Any = None, /, **streams: Any) -> Iterator[Any]:
+        """Run the join here, batch by batch; see `streamshed.replay.replay_batches`.
+
+        Args:
+            data: The input whose streams a column tells apart, or a mapping from streams to inputs.
+            streams: Or the input of each stream.
+        """
+        runtime = importlib.import_module("streamshed.replay")
+        batches: Iterator[Any] = runtime.replay_batches(self, data, streams)
+        return batches
+
+    def count(self, data: Any = None, /, **streams: Any) -> Ledger:
+        """Run the join here without building its results; the ledger counts them.
+
+        Args:
+            data: The input whose streams a column tells apart, or a mapping from streams to inputs.
+            streams: Or the input of each stream.
+        """
+        ledger: Ledger = importlib.import_module("streamshed.replay").count(self, data, streams)
+        return ledger
+
+    def __repr__(self) -> str:
+        return written(self)
+
+
+def _check_names(streams: tuple[object, ...]) -> None:
+    for position, name in enumerate(streams):
+        if not isinstance(name, str) or not name:
+            raise SpecError(
+                f"join(): {name!r} is no name of a stream; give a string that is not empty"
+            )
+        if name in _RESERVED:
+            raise SpecError(
+                f"join(): no stream can be named {name!r}, which is {_RESERVED[name]}; choose "
+                "another name"
+            )
+        if name in streams[:position]:
+            raise SpecError(
+                f"join(): the stream {name!r} was named twice; give every stream its own name"
+            )
+    if len(streams) < 2:
+        raise SpecError(
+            f"join(): the streams named are {listed(map(str, streams))}; name at least two, as in "
+            "join('a', 'b'), or the column that tells them apart, as in join(by='sensor')"
+        )
+    if len(streams) > _MOST_STREAMS:
+        raise SpecError(
+            f"join(): {len(streams)} streams are named, more than {_MOST_STREAMS}; tell them apart "
+            "by a column of one input, as in join(by='sensor')"
+        )
+
+
+def _check_covered(columns: PerStream[str], streams: tuple[str, ...], method: str) -> None:
+    """Refuse columns named for some streams where others need one too."""
+    covered = columns.among(streams)
+    missing = [stream for stream in streams if stream not in covered]
+    if missing:
+        raise SpecError(
+            f"{method}: columns are named for {listed(name for name, _ in columns.named)}, but not "
+            f"for {listed(missing)}; name one for every stream"
+        )
+
+
+def _check_counted(times: PerStream[str], counts: PerStream[int], method: str) -> None:
+    """Refuse a time column for a stream without a row window, which would go unheard."""
+    for stream, column in times.named:
+        if counts.get(stream) is None:
+            raise SpecError(
+                f"{method}: the time column {column!r} is named for stream {stream!r}, which gets "
+                "no row window here; give it a number of rows, or name its time in .within()"
+            )

@@ -1,0 +1,211 @@
+"""The state that every keyed join has: rows, keys, lanes, budgets and counts, as flat arrays.
+
+A *lane* is one column of the key table, and one list of rows in order of age: a lane for each named
+stream, or a single one where streams are told apart by a column. A *pool* is what a budget bounds:
+each stream's window, or all of them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+NONE = -1
+NEVER = np.iinfo(np.int64).min
+"""No time yet: of a stream that was never seen, of a clock that does not run."""
+BOUNDLESS = 2**62
+"""A window, lateness or budget without bounds."""
+
+ROW = np.dtype(
+    [
+        ("time", np.int64),
+        ("arrival", np.int64),
+        ("payload", np.int64),  # where the user's row is kept
+        ("key", np.int32),
+        ("stream", np.int32),
+        ("newer", np.int32),  # the occurrences of one key in one lane: a ring, in order of age
+        ("older", np.int32),
+        ("before", np.int32),  # the rows of one lane: a list, in order of age
+        ("after", np.int32),
+    ],
+    align=True,
+)
+
+KEY = np.dtype(
+    [
+        ("hash", np.uint64),
+        ("lanes", np.uint64),  # bit vector: which lanes hold the key
+        ("count", np.int32),  # rows with this key
+        ("next", np.int32),  # the next unused key, while this one is unused
+    ],
+    align=True,
+)
+
+LANE = np.dtype(
+    [
+        ("first", np.int32),  # the rows of the lane that came in order, oldest first
+        ("end", np.int32),
+        ("window", np.int64),
+        ("last", np.int64),  # the rows of a row window, 0 for a time window
+        ("recent", np.int64),  # where the lane's ring of recent rows begins
+        ("newest", np.int64),  # the largest time seen
+    ],
+    align=True,
+)
+
+RECENT = np.dtype([("arrival", np.int64), ("row", np.int64)], align=True)
+"""One of the last rows of a stream with a row window; it has left if the row is another's now."""
+
+POOL = np.dtype([("budget", np.int64), ("held", np.int64)], align=True)
+
+# The scalars of the state, in `Core.numbers`.
+CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, FREE_ROW, ROWS_USED, FREE_KEY, KEYS_USED, PINNED = (
+    range(10)
+)
+NUMBERS = 10
+
+# What can become of a tuple, in `Core.counts`.
+ARRIVED, STORED, EXPIRED, SHED, FILTERED, LATE = range(6)
+FATES = 6
+
+
+class Settings(NamedTuple):
+    """What the join was told, as scalars."""
+
+    by: bool  # streams are told apart by a column
+    pooled: bool  # one budget for all streams
+    complete: bool
+    at_least: int
+    late: int
+    idle: int
+    clock_max: bool
+    timed: bool  # there is a time window: tuples can be late and can expire
+    seed: np.uint64
+    lanes: int
+    pools: int
+
+
+class Core(NamedTuple):
+    """The arrays. Rows and keys are numbered; numbers are reused."""
+
+    settings: Settings
+    rows: npt.NDArray[Any]
+    keys: npt.NDArray[Any]
+    heads: npt.NDArray[np.int32]  # by (key, lane): the newest row
+    table: npt.NDArray[np.uint64]  # open addressing: upper half of the hash, key number + 1
+    items: npt.NDArray[np.int32]  # rows that came out of order: a heap for each lane
+    place: npt.NDArray[np.int32]
+    sizes: npt.NDArray[np.int64]
+    lanes: npt.NDArray[Any]
+    pools: npt.NDArray[Any]
+    recent: npt.NDArray[Any]  # a ring for each stream with a row window
+    counts: npt.NDArray[np.int64]  # by (stream, fate)
+    numbers: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How much room the arrays have."""
+
+    rows: int
+    keys: int
+    table: int
+    streams: int
+    lanes: int
+    pools: int
+    held: int
+    """Rows of the fullest pool."""
+    recent: int
+    """Rows that all row windows together can hold."""
+    disorder: int
+    """Rows of the lane with the most out-of-order rows."""
+    out_of_order: bool
+
+    def room(self, per: str) -> int:
+        """How many elements an array has that holds one per …"""
+        match per:
+            case "row" | "key" | "stream" | "lane" | "pool":
+                return int(getattr(self, per + "s"))
+            case "entry":
+                return self.keys * self.lanes
+            case "table" | "recent":
+                return int(getattr(self, per))
+            case "held":
+                return self.held * self.pools
+            case "disorder":
+                return self.disorder * self.lanes
+            case "disordered row":
+                return self.rows if self.out_of_order else 0
+            case "once":
+                return 1
+        raise AssertionError(per)
+
+
+class Field(NamedTuple):
+    """One array of a state: how many elements, of which kind, and how they start."""
+
+    per: str
+    dtype: npt.DTypeLike
+    fill: int = 0
+    times: int = 1
+
+    def make(self, shape: Shape) -> npt.NDArray[Any]:
+        """The array at its start."""
+        size = shape.room(self.per) * self.times
+        if self.fill == 0:
+            return np.zeros(size, self.dtype)
+        return _filled(size, self)
+
+    def grown(self, array: npt.NDArray[Any], shape: Shape) -> npt.NDArray[Any]:
+        """The array with the room that the shape asks for; what it held stays."""
+        missing = shape.room(self.per) * self.times - len(array)
+        return array if missing <= 0 else np.concatenate([array, _filled(missing, self)])
+
+
+def _filled(size: int, field: Field) -> npt.NDArray[Any]:
+    array = np.empty(size, field.dtype)
+    if array.dtype.names is None:
+        array[:] = field.fill
+    else:
+        for name in array.dtype.names:
+            array[name] = field.fill
+    return array
+
+
+State = TypeVar("State", bound=NamedTuple)
+
+
+def make(state: type[State], layout: dict[str, Field], shape: Shape, **given: Any) -> State:
+    """A state of the given class with its arrays as laid out, and the given fields besides."""
+    made: State = state(**given, **{name: field.make(shape) for name, field in layout.items()})
+    return made
+
+
+def grown(state: State, layout: dict[str, Field], shape: Shape) -> State:
+    """The state with room for the shape."""
+    arrays = {name: field.grown(getattr(state, name), shape) for name, field in layout.items()}
+    more: State = state._replace(**arrays)
+    return more
+
+
+def core_layout() -> dict[str, Field]:
+    """The arrays of a `Core`."""
+    return {
+        "rows": Field("row", ROW),
+        "keys": Field("key", KEY),
+        "heads": Field("entry", np.int32),
+        "table": Field("table", np.uint64),
+        "items": Field("disorder", np.int32, NONE),
+        "place": Field("disordered row", np.int32, NONE),
+        "sizes": Field("lane", np.int64),
+        "lanes": Field("lane", LANE, NONE),
+        "pools": Field("pool", POOL),
+        "recent": Field("recent", RECENT, NONE),
+        "counts": Field("stream", np.int64, times=FATES),
+        "numbers": Field("once", np.int64, times=NUMBERS),
+    }
+
+

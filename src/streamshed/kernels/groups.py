@@ -1,0 +1,44 @@
+"""Rows in groups, first in first out: for policies that rank classes of rows, not rows.
+
+A state with groups has `links` (one `LINK` per row), and `group_first`, `group_last` (by group).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamshed.kernels.compiling import kernel
+from streamshed.kernels.core import NONE
+
+LINK = np.dtype([("group", np.int32), ("before", np.int32), ("after", np.int32)], align=True)
+
+
+@kernel
+def group_append(groups, group, row):  # type: ignore[no-untyped-def]
+    """Put a row at the end of a group."""
+    end = groups.group_last[group]
+    groups.links[row].group = group
+    groups.links[row].before = end
+    groups.links[row].after = NONE
+    if end == NONE:
+        groups.group_first[group] = row
+    else:
+        groups.links[end].after = row
+    groups.group_last[group] = row
+
+
+@kernel
+def group_remove(groups, row):  # type: ignore[no-untyped-def]
+    """Take a row out of its group; True if the group is empty now."""
+    group = groups.links[row].group
+    before, after = groups.links[row].before, groups.links[row].after
+    groups.links[row].group = NONE
+    if before == NONE:
+        groups.group_first[group] = after
+    else:
+        groups.links[before].after = after
+    if after == NONE:
+        groups.group_last[group] = before
+    else:
+        groups.links[after].before = before
+    return groups.group_first[group] == NONE

@@ -1,0 +1,89 @@
+"""The rows of a lane in order of age, so that the oldest is always at hand.
+
+Rows that come in order form a list; the few that come out of order wait in a heap beside it.
+"""
+
+from __future__ import annotations
+
+from streamshed.kernels.compiling import implements, kernel
+from streamshed.kernels.core import NONE, Core
+from streamshed.kernels.heap import heap_push, heap_remove, heap_top
+from streamshed.kernels.hooks import precedes
+
+OUT_OF_ORDER = -2
+"""Stands in a row's `before` when the row waits in the heap."""
+
+
+@kernel
+def older_row(core, row, other):  # type: ignore[no-untyped-def]
+    """Whether a row is older than another: by time, then by arrival."""
+    time, other_time = core.rows[row].time, core.rows[other].time
+    if time != other_time:
+        return time < other_time
+    return core.rows[row].arrival < core.rows[other].arrival
+
+
+@implements(precedes, Core)
+def _(policy, core, item, other):  # type: ignore[no-untyped-def]
+    return older_row(core, item, other)
+
+
+@kernel
+def oldest(core, lane):  # type: ignore[no-untyped-def]
+    """The oldest row of a lane, or NONE."""
+    first = core.lanes[lane].first
+    if core.sizes[lane] == 0:
+        return first
+    waiting = heap_top(core, lane)
+    if first == NONE or older_row(core, waiting, first):
+        return waiting
+    return first
+
+
+@kernel
+def oldest_of_pool(core, pool):  # type: ignore[no-untyped-def]
+    """The oldest row of all lanes that share a budget, or NONE."""
+    if core.settings.pools > 1 or core.settings.lanes == 1:
+        return oldest(core, pool)
+    found = NONE
+    for lane in range(core.settings.lanes):
+        row = oldest(core, lane)
+        if row != NONE and (found == NONE or older_row(core, row, found)):
+            found = row
+    return found
+
+
+@kernel
+def lane_append(core, lane, row):  # type: ignore[no-untyped-def]
+    """Put a new row into its lane."""
+    rows = core.rows
+    end = core.lanes[lane].end
+    if end != NONE and rows[row].time < rows[end].time:
+        rows[row].before = OUT_OF_ORDER
+        heap_push(core, core, lane, row)
+        return
+    rows[row].before = end
+    rows[row].after = NONE
+    if end == NONE:
+        core.lanes[lane].first = row
+    else:
+        rows[end].after = row
+    core.lanes[lane].end = row
+
+
+@kernel
+def lane_remove(core, lane, row):  # type: ignore[no-untyped-def]
+    """Take a row out of its lane."""
+    rows = core.rows
+    before, after = rows[row].before, rows[row].after
+    if before == OUT_OF_ORDER:
+        heap_remove(core, core, lane, row)
+        return
+    if before == NONE:
+        core.lanes[lane].first = after
+    else:
+        rows[before].after = after
+    if after == NONE:
+        core.lanes[lane].end = before
+    else:
+        rows[after].before = before

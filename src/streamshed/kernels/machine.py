@@ -1,0 +1,52 @@
+"""The few machine instructions that numba does not offer by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """The number of zero bits below the lowest one bit of a 64-bit word (64 for zero)."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def ones(typing_context: Any, word: Any) -> Any:
+    """The number of one bits of a 64-bit word."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for an array's element to be brought into the cache, and go on."""
+    item = array.dtype.size if isinstance(array.dtype, types.Record) else array.dtype.bitwidth // 8
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, number = ir.IntType(64), ir.IntType(32)
+        source = context.make_array(signature.args[0])(context, builder, arguments[0])
+        offset = builder.mul(arguments[1], ir.Constant(word, item))
+        address = builder.add(builder.ptrtoint(source.data, word), offset)
+        pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
+        declared = builder.module.declare_intrinsic(
+            "llvm.prefetch",
+            [pointer.type],
+            ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number]),
+        )
+        for_writing, stay_close, data = (ir.Constant(number, value) for value in (1, 3, 1))
+        builder.call(declared, [pointer, for_writing, stay_close, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate

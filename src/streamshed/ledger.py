@@ -1,0 +1,82 @@
+"""Accounting: nothing is lost silently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class StreamLedger:
+    """What became of the tuples of one stream.
+
+    Examples:
+        >>> StreamLedger(arrived=3, stored=2, shed=1).balanced
+        True
+    """
+
+    arrived: int = 0
+    stored: int = 0
+    expired: int = 0
+    shed: int = 0
+    filtered: int = 0
+    late: int = 0
+    queued: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every tuple that arrived is accounted for."""
+        rest = self.stored + self.expired + self.shed + self.filtered + self.late + self.queued
+        return self.arrived == rest
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What became of all tuples, and what was made of them.
+
+    Examples:
+        >>> ledger = Ledger({"a": StreamLedger(arrived=1, stored=1)}, results=0)
+        >>> ledger.streams["a"].stored
+        1
+        >>> ledger.to_table().column_names[:3]
+        ['stream', 'arrived', 'stored']
+    """
+
+    streams: Mapping[Any, StreamLedger]
+    results: int
+    state_bytes: int = 0
+    """Bytes of the join's state beyond the users' rows."""
+    payload_bytes: int = 0
+    """Bytes of the users' rows that are kept."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every tuple of every stream is accounted for."""
+        return all(stream.balanced for stream in self.streams.values())
+
+    def to_table(self) -> pa.Table:
+        """One row for each stream."""
+        names = pa.array(list(self.streams))
+        counts = {
+            field.name: pa.array(
+                [getattr(stream, field.name) for stream in self.streams.values()], pa.int64()
+            )
+            for field in fields(StreamLedger)
+        }
+        return pa.table({"stream": names, **counts})
+
+    def __str__(self) -> str:
+        heads = ["stream", *(field.name for field in fields(StreamLedger))]
+        rows = [
+            [str(name), *(f"{getattr(stream, head):,}" for head in heads[1:])]
+            for name, stream in self.streams.items()
+        ]
+        wide = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+        lines = [
+            "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(pairs))
+            for pairs in (list(zip(row, wide, strict=True)) for row in [heads, *rows])
+        ]
+        return "\n".join([*lines, f"{self.results:,} results"])

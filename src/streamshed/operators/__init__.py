@@ -1,0 +1,1 @@
+"""The joins themselves: one loop for each kind of condition."""

@@ -1,0 +1,247 @@
+"""From the user's Arrow columns to the few numbers that the loop works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.errors import InputError
+from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
+from streamshed.kernels.merging import merge_order, running_maximum
+from streamshed.operators.keyed_loop import Batch
+from streamshed.operators.plan import Plan, StreamPlan
+
+FARTHEST = 2**61
+"""Times beyond this would overflow when they are compared."""
+
+NOTHING: npt.NDArray[Any] = np.empty(0, np.bool_)
+WORTHLESS: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+
+class Tuples(NamedTuple):
+    """Tuples of one input, in the order of their arrival, as columns."""
+
+    stream: npt.NDArray[np.int32]
+    time: npt.NDArray[np.int64]
+    hash: npt.NDArray[np.uint64]
+    payload: npt.NDArray[np.int64]
+    null: npt.NDArray[np.bool_]
+    worth: npt.NDArray[np.int64]
+    arrival_time: npt.NDArray[np.int64]
+    """The largest time of the stream so far: where the tuple stands among the other streams'."""
+
+    def part(self, start: int, end: int) -> Tuples:
+        """The tuples from a position to another."""
+        return Tuples(*(column[start:end] if column.size else column for column in self))
+
+
+@dataclass
+class StreamNames:
+    """Numbers for streams that are told apart by a column."""
+
+    number: dict[Any, int] = field(default_factory=dict)
+
+    def numbers(self, values: pa.Array) -> npt.NDArray[np.int32]:
+        """The number of each value; a new value gets the next one."""
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        encoded = values.dictionary_encode(null_encoding="encode")
+        known = np.array(
+            [self.number.setdefault(v, len(self.number)) for v in encoded.dictionary.to_pylist()],
+            np.int32,
+        )
+        return known[encoded.indices.to_numpy()]
+
+
+@dataclass
+class Intake:
+    """Reads the inputs of a join; remembers how far each has come."""
+
+    plan: Plan
+    names: StreamNames = field(default_factory=StreamNames)
+    rows_seen: list[int] = field(default_factory=list)
+    newest: list[int] = field(default_factory=list)
+    disorder: int = 0
+    """Tuples that came behind their stream's newest time, so far."""
+
+    def __post_init__(self) -> None:
+        self.rows_seen = self.rows_seen or [0] * len(self.plan.streams)
+        self.newest = self.newest or [-FARTHEST] * len(self.plan.streams)
+
+    def read(self, position: int, rows: pa.RecordBatch, payload: npt.NDArray[np.int64]) -> Tuples:
+        """Encode rows of the input at a position, in the order of their arrival.
+
+        Nothing is remembered if the rows cannot be read.
+        """
+        stream = self.plan.streams[position]
+        time, no_time = self._times(stream, rows, self.rows_seen[position])
+        hashed, no_key = key_hash(rows, stream.key, self.plan.key_types)
+        null = _either(no_time, no_key)
+        worth = WORTHLESS if stream.worth is None else _order_key(rows.column(stream.worth))
+        if self.plan.by is None:
+            number = np.full(rows.num_rows, position, np.int32)
+        else:
+            values = rows.column(self.plan.by)
+            number = self.names.numbers(values)
+            if values.null_count:
+                null = _either(null, _mask(values.is_null()))
+        arrival_time, behind = running_maximum(time, no_time, self.newest[position])
+        if rows.num_rows:
+            self.newest[position] = int(arrival_time[-1])
+        self.rows_seen[position] += rows.num_rows
+        self.disorder += behind
+        return Tuples(number, time, hashed, payload, null, worth, arrival_time)
+
+    def _times(
+        self, stream: StreamPlan, rows: pa.RecordBatch, first: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        if stream.time is None:
+            return np.arange(first, first + rows.num_rows, dtype=np.int64), NOTHING
+        column = rows.column(stream.time)
+        null = _mask(column.is_null()) if column.null_count else NOTHING
+        try:
+            times = _words(column.cast(self.plan.time_type, safe=False), 0)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"stream {stream.name!r}, column {stream.time!r}: a time cannot be read"
+                f" ({error}); use times that fit {self.plan.time_type}"
+            ) from error
+        if times.size and (times.min() < -FARTHEST or times.max() > FARTHEST):
+            worst = times[np.argmax(np.abs(times.astype(np.float64)))]
+            raise InputError(
+                f"stream {stream.name!r}, column {stream.time!r}: the time {worst} is beyond"
+                " ±2^61; use a coarser unit"
+            )
+        return times, null
+
+
+def key_hash(
+    rows: pa.RecordBatch, columns: Sequence[str], types: Sequence[pa.DataType]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """The hash of each row's key, and which keys are null (empty if none)."""
+    hashed: npt.NDArray[np.uint64] | None = None
+    null = NOTHING
+    for name, kind in zip(columns, types, strict=True):
+        column = rows.column(name)
+        if column.null_count:
+            null = _either(null, _mask(column.is_null()))
+        for words in _key_words(column.cast(kind)):
+            if hashed is None:
+                hashed = hash_words(words)
+            else:
+                fold_words(hashed, words)
+    assert hashed is not None
+    return hashed, null
+
+
+def needs_check(types: Sequence[pa.DataType]) -> bool:
+    """Whether different keys could have equal hashes: not if a key is a single word."""
+    return len(types) > 1 or not _fixed(types[0]) or types[0].bit_width > 64
+
+
+def _fixed(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _key_words(column: pa.Array) -> list[npt.NDArray[np.uint64]]:
+    """A key column as one or more columns of 64-bit words."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        words = np.frombuffer(column.buffers()[1], np.uint64)
+        wide = kind.bit_width // 64
+        used = words[column.offset * wide : (column.offset + len(column)) * wide]
+        return [np.ascontiguousarray(used[word::wide]) for word in range(wide)]
+    if _fixed(kind):
+        return [_words(column, 0).view(np.uint64)]
+    large = column.cast(pa.large_binary())
+    _, offsets, data = large.buffers()
+    positions = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return [hash_strings(positions, content)]
+
+
+def _words(column: pa.Array, null: int) -> npt.NDArray[np.int64]:
+    """A fixed-width column as 64-bit integers."""
+    if pa.types.is_timestamp(column.type) or pa.types.is_date64(column.type):
+        column = column.view(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.view(pa.int32())
+    elif pa.types.is_uint64(column.type):
+        column = column.view(pa.int64())
+    if column.null_count:
+        column = column.fill_null(bool(null) if pa.types.is_boolean(column.type) else null)
+    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def _order_key(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Integers in the order of the column's values, null and NaN below all."""
+    if pa.types.is_decimal(column.type) or pa.types.is_floating(column.type):
+        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False).copy()
+        values[np.isnan(values)] = -np.inf
+        values += 0.0  # one zero only
+        bits = values.view(np.int64)
+        order = np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
+    else:
+        order = _words(column, 0)
+    if column.null_count:
+        order = np.where(_mask(column.is_null()), np.iinfo(np.int64).min, order)
+    return order
+
+
+def _mask(flags: pa.Array) -> npt.NDArray[np.bool_]:
+    return flags.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _either(
+    one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    if one.size and other.size:
+        return one | other
+    return one if one.size else other
+
+
+def merged(parts: Sequence[Tuples]) -> Batch:
+    """One batch of several inputs' tuples, by (arrival time, input, order of arrival)."""
+    if len(parts) == 1:
+        only = parts[0]
+        return Batch(only.stream, only.time, only.hash, only.payload, only.null, only.worth)
+    starts = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([part.time.size for part in parts], out=starts[1:])
+    order = merge_order(np.concatenate([part.arrival_time for part in parts]), starts)
+    null, worth = NOTHING, WORTHLESS
+    if any(part.null.size for part in parts):
+        null = np.concatenate([_or_none(part.null, part.time.size) for part in parts])[order]
+    if any(part.worth.size for part in parts):
+        worth = np.concatenate([part.worth for part in parts])[order]
+    return Batch(
+        np.concatenate([part.stream for part in parts])[order],
+        np.concatenate([part.time for part in parts])[order],
+        np.concatenate([part.hash for part in parts])[order],
+        np.concatenate([part.payload for part in parts])[order],
+        null,
+        worth,
+    )
+
+
+def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
+    return mask if mask.size else np.zeros(size, np.bool_)
+
+
+def in_order_of_time(tuples: Tuples) -> Tuples:
+    """The tuples of a batch whose order of arrival is not known, by time."""
+    order = np.argsort(tuples.time, kind="stable")
+    columns = [column[order] if column.size else column for column in tuples[:-1]]
+    return Tuples(*columns, tuples.time[order])
+
+

@@ -1,0 +1,383 @@
+"""The join on one shared key: the key table, driven batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.kernels.core import (
+    BOUNDLESS,
+    CLOCK,
+    FATES,
+    FIRST_SEEN,
+    FREE_KEY,
+    FREE_ROW,
+    NEVER,
+    NEWEST,
+    NONE,
+    PINNED,
+    RESULTS,
+    ROWS_USED,
+    KEYS_USED,
+    Core,
+    Settings,
+    Shape,
+    core_layout,
+    grown,
+    make,
+)
+from streamshed.kernels.table import refill
+from streamshed.ledger import Ledger, StreamLedger
+from streamshed.operators.intake import Intake, StreamNames, Tuples, needs_check
+from streamshed.operators.keyed_loop import (
+    DONE,
+    EMITTING,
+    LATECOMERS,
+    MADE,
+    MEMBERS,
+    NEXT,
+    Batch,
+    out_room,
+    run,
+    work_room,
+)
+from streamshed.operators.payload import Payload, Places
+from streamshed.operators.plan import Plan
+from streamshed.operators.results import named_results, told_apart_results
+from streamshed.operators.snapshot import Snapshot
+from streamshed.policies import Exact, Policy
+
+CHUNK = 1 << 16
+"""Tuples handed to the loop at once: room is made for so many before it starts."""
+OUTPUT = 1 << 16
+"""Results in the output buffer."""
+
+
+class Block(NamedTuple):
+    """Some results: for each its time, and the places of its members' rows.
+
+    `ends` says where each result's members end where their number varies.
+    """
+
+    time: npt.NDArray[np.int64]
+    members: Places
+    ends: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Late:
+    """Rows that came too late: which input, and where they stand in the batch."""
+
+    stream: npt.NDArray[np.int32]
+    payload: Places
+
+
+class KeyedJoin:
+    """A running join on one shared key.
+
+    Args:
+        plan: the join, checked against its inputs.
+        keep: for each input the columns that results need; all of them by default.
+    """
+
+    def __init__(self, plan: Plan, keep: Sequence[Sequence[str]] | None = None) -> None:
+        self.plan = plan
+        self.checked = needs_check(plan.key_types)
+        wanted = keep if keep is not None else [stream.schema.names for stream in plan.streams]
+        self.columns = [list(names) for names in wanted]
+        self.intake = Intake(plan)
+        self.payload = [
+            Payload(_kept(stream.schema, names, stream.key if self.checked else ()))
+            for stream, names in zip(plan.streams, self.columns, strict=True)
+        ]
+        self.policy: Policy = plan.policy if self._bounded() else Exact()
+        lanes = len(plan.streams)
+        pools = lanes if any(stream.rows is not None for stream in plan.streams) else 1
+        lasts = [stream.last or 0 for stream in plan.streams]
+        self.shape = Shape(
+            rows=0,
+            keys=1,
+            table=2,
+            streams=lanes,
+            lanes=lanes,
+            pools=pools,
+            held=0,
+            recent=sum(lasts),
+            disorder=0,
+            out_of_order=False,
+        )
+        self.core = self._empty_core()
+        self.state: Any = self.policy.start(self.shape)
+        self.work = work_room(0, lanes, plan.by is not None)
+        self.out = out_room(OUTPUT, lanes, CHUNK)
+        self.rejected = 0
+
+    def _bounded(self) -> bool:
+        plan = self.plan
+        return plan.total is not None or any(stream.rows is not None for stream in plan.streams)
+
+    def _empty_core(self) -> Core:
+        plan = self.plan
+        timed = any(stream.last is None for stream in plan.streams)
+        settings = Settings(
+            by=plan.by is not None,
+            pooled=self.shape.pools == 1,
+            complete=plan.at_least is None,
+            at_least=plan.at_least or len(plan.streams),
+            late=min(plan.late, BOUNDLESS),
+            idle=BOUNDLESS if plan.idle is None else plan.idle,
+            clock_max=plan.clock == "max",
+            timed=timed,
+            seed=np.uint64(plan.seed),
+            lanes=self.shape.lanes,
+            pools=self.shape.pools,
+        )
+        core = make(Core, core_layout(), self.shape, settings=settings)
+        core.numbers[[FREE_ROW, FREE_KEY, PINNED]] = NONE
+        core.numbers[[CLOCK, NEWEST, FIRST_SEEN]] = NEVER
+        for lane, stream in enumerate(plan.streams):
+            core.lanes["window"][lane] = BOUNDLESS if stream.window is None else stream.window
+            core.lanes["last"][lane] = stream.last or 0
+            core.lanes["recent"][lane] = core.lanes["last"][:lane].sum()
+        core.lanes["newest"] = NEVER
+        budgets = [stream.rows for stream in plan.streams] if len(core.pools) > 1 else [plan.total]
+        core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]
+        return core
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    def read(self, position: int, rows: pa.RecordBatch, places: Places | None = None) -> Tuples:
+        """Take rows of the input at a position, in the order of their arrival.
+
+        Args:
+            position: which input.
+            rows: the rows, with the schema of the plan.
+            places: where the payload keeps the rows already, if it does.
+        """
+        tuples = self.intake.read(position, rows, np.empty(0, np.int64))
+        kept = self.payload[position].add(rows) if places is None else places
+        return tuples._replace(payload=kept)
+
+    def process(self, batch: Batch) -> Iterator[Block | Late]:
+        """Process tuples in their order; results come in blocks as they are made."""
+        size = batch.time.size
+        for start in range(0, size, CHUNK):
+            end = min(start + CHUNK, size)
+            part = Batch(*(_owned(column[start:end]) for column in batch))
+            self._make_room(end - start)
+            yield from self._run(part)
+
+    def _run(self, batch: Batch) -> Iterator[Block | Late]:
+        status = None
+        while status != DONE:
+            self.out.filled[:] = 0
+            status = run(self.core, self.state, batch, self.work, self.out)
+            late = self.out.late[: self.out.filled[LATECOMERS]]
+            if late.size:
+                yield Late(batch.stream[late], batch.payload[late])
+            if made := self.out.filled[MADE]:
+                yield Block(
+                    self.out.results["time"][:made].copy(),
+                    self.out.payload[: self.out.filled[MEMBERS]].copy(),
+                    self.out.results["end"][:made].copy(),
+                )
+
+    def _make_room(self, tuples: int) -> None:
+        """Let the arrays grow so that the loop never runs out of room."""
+        core, plan, old = self.core, self.plan, self.shape
+        held, budget = core.pools["held"], core.pools["budget"]
+        stored, fullest = int(held.sum()), int(held.max())
+        rows = _enough(old.rows, stored + tuples, _most(budget))
+        streams = _enough(old.streams, len(self.intake.names.number)) if plan.by else old.streams
+        disordered = self.intake.disorder > 0
+        disorder = int(core.sizes.max()) + tuples if disordered else 0
+        shape = replace(
+            old,
+            rows=rows,
+            keys=rows + 1,
+            table=max(old.table, 1 << int(rows * 1.4 + 2).bit_length()),
+            streams=streams,
+            recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
+            held=_enough(old.held, fullest + tuples, int(budget.max()))
+            if self._bounded()
+            else 0,
+            disorder=_enough(old.disorder, disorder, rows),
+            out_of_order=disordered,
+        )
+        if shape == old:
+            return
+        layout = core_layout()
+        self.core = grown(core, layout, shape)
+        if shape.table != old.table:
+            self.core = self.core._replace(table=layout["table"].make(shape))
+            refill(self.core)
+        self.state = grown(self.state, self.policy.layout(shape), shape)
+        self.work = work_room(shape.rows, shape.streams, plan.by is not None)
+        if plan.by and shape.streams + 1 > self.out.payload.size:
+            self.out = out_room(OUTPUT, 1 + shape.streams // OUTPUT, CHUNK)
+        self.shape = shape
+
+    def compact(self) -> None:
+        """Let go of users' rows that nobody can ask for any more, when there are many."""
+        rows = self.core.rows
+        for position, payload in enumerate(self.payload):
+            held = self.core.pools["held"].sum() if self.plan.by else self.core.counts[position * FATES + 1]
+            if payload.rows <= 2 * held + CHUNK:
+                continue
+            used = rows[: self.core.numbers[ROWS_USED]]
+            live = used["arrival"] != NONE
+            if not self.plan.by:
+                live &= used["stream"] == position
+            chosen = np.flatnonzero(live)
+            rows["payload"][chosen] = payload.compact(rows["payload"][chosen])
+
+    # -- what comes out --------------------------------------------------------------------------
+
+    def results(self, block: Block) -> pa.RecordBatch:
+        """The results of a block, checked on the true keys: a struct for each stream, and time."""
+        make_results = named_results if self.plan.by is None else told_apart_results
+        batch, rejected = make_results(
+            self.plan, self.payload, self.columns, self.checked, block.time, block.members, block.ends
+        )
+        self.rejected += rejected
+        return batch
+
+    def late_rows(self, late: Late) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows that came too late, input by input."""
+        inputs = np.zeros_like(late.stream) if self.plan.by else late.stream
+        for position in np.unique(inputs).tolist():
+            rows = self.payload[position].take(late.payload[inputs == position])
+            yield position, rows.select(self.columns[position])
+
+    def ledger(self) -> Ledger:
+        """The accounts as they stand."""
+        counts = self.core.counts.reshape(-1, FATES).tolist()
+        names: list[Any] = [stream.name for stream in self.plan.streams]
+        if self.plan.by is not None:
+            names = list(self.intake.names.number)
+        streams = {
+            name: StreamLedger(*row) for name, row in zip(names, counts, strict=False)
+        }
+        return Ledger(
+            streams,
+            results=int(self.core.numbers[RESULTS]) - self.rejected,
+            state_bytes=self.state_bytes(),
+            payload_bytes=sum(payload.nbytes() for payload in self.payload),
+        )
+
+    def state_bytes(self) -> int:
+        """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work.
+
+        Rows and keys are numbered from 0, so that what is beyond the highest number ever used is
+        memory that was never touched.
+        """
+        used = replace(
+            self.shape,
+            rows=int(self.core.numbers[ROWS_USED]),
+            keys=int(self.core.numbers[KEYS_USED]),
+        )
+        layouts = [core_layout(), self.policy.layout(self.shape)]
+        fields = [field for layout in layouts for field in layout.values()]
+        partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
+        return partners + sum(
+            used.room(field.per) * field.times * np.dtype(field.dtype).itemsize for field in fields
+        )
+
+    # -- stop and go on --------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """All that is needed to go on later, or elsewhere, as if nothing had happened."""
+        if self.work.cursor[EMITTING] or self.work.cursor[NEXT]:
+            raise AssertionError("a snapshot is taken between batches, not within one")
+        arrays = {f"core.{name}": getattr(self.core, name).copy() for name in core_layout()}
+        for name in self.policy.layout(self.shape):
+            arrays[f"policy.{name}"] = getattr(self.state, name).copy()
+        return Snapshot(
+            about=_about(self.plan),
+            shape=self.shape,
+            arrays=arrays,
+            segments=[dict(payload.segments) for payload in self.payload],
+            next_segments=[payload.next_segment for payload in self.payload],
+            rows_seen=list(self.intake.rows_seen),
+            newest=list(self.intake.newest),
+            disorder=self.intake.disorder,
+            names=list(self.intake.names.number),
+            rejected=self.rejected,
+        )
+
+    @classmethod
+    def restore(
+        cls, plan: Plan, snapshot: Snapshot, keep: Sequence[Sequence[str]] | None = None
+    ) -> KeyedJoin:
+        """The join as it was when the snapshot was taken."""
+        snapshot.check(_about(plan))
+        join = cls(plan, keep)
+        arrays = {name: array.copy() for name, array in snapshot.arrays.items()}
+        join.shape = snapshot.shape
+        join.core = join.core._replace(**{name: arrays[f"core.{name}"] for name in core_layout()})
+        join.state = join.state._replace(
+            **{name: arrays[f"policy.{name}"] for name in join.policy.layout(join.shape)}
+        )
+        join.work = work_room(join.shape.rows, join.shape.streams, plan.by is not None)
+        for payload, segments, following in zip(
+            join.payload, snapshot.segments, snapshot.next_segments, strict=True
+        ):
+            payload.segments = dict(segments)
+            payload.next_segment = following
+            payload.rows = sum(segment.num_rows for segment in segments.values())
+        join.intake = Intake(
+            plan,
+            StreamNames({name: number for number, name in enumerate(snapshot.names)}),
+            list(snapshot.rows_seen),
+            list(snapshot.newest),
+            snapshot.disorder,
+        )
+        join.rejected = snapshot.rejected
+        return join
+
+
+def _owned(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column as the compiled loop knows it: numba takes a read-only array for another type."""
+    return np.require(column, requirements=["C", "W"])
+
+
+def _kept(schema: pa.Schema, names: Sequence[str], keys: Sequence[str]) -> pa.Schema:
+    kept = list(dict.fromkeys([*names, *keys]))
+    return pa.schema([schema.field(name) for name in kept])
+
+
+def _enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
+    """Room that grows by half at least, so that growing is rare, and never beyond the most."""
+    needed = min(needed, most)
+    return have if needed <= have else min(most, max(needed, have + have // 2))
+
+
+def _most(budgets: npt.NDArray[np.int64]) -> int:
+    """The rows that all budgets together allow."""
+    return min(sum(budgets.tolist()), BOUNDLESS)
+
+
+def _about(plan: Plan) -> dict[str, str]:
+    """What a snapshot depends on, in words."""
+    return {
+        "streams": ", ".join(stream.name for stream in plan.streams) if plan.by is None else plan.by,
+        "columns": "; ".join(
+            f"{stream.name}: " + ", ".join(f"{f.name} {f.type}" for f in stream.schema)
+            for stream in plan.streams
+        ),
+        "key": "; ".join(", ".join(stream.key) for stream in plan.streams),
+        "times": f"{[stream.time for stream in plan.streams]} as {plan.time_type}",
+        "windows": f"{[stream.window or stream.last for stream in plan.streams]}, late {plan.late}",
+        "clock": f"{plan.clock}, idle {plan.idle}",
+        "budget": f"{[stream.rows for stream in plan.streams]}, total {plan.total}",
+        "policy": repr(plan.policy),
+        "members": f"at least {plan.at_least}" if plan.at_least else "complete",
+        "seed": str(plan.seed),
+    }
+
+

@@ -1,0 +1,538 @@
+"""The loop of the keyed join: expire, probe, emit, admit, shed while full, insert.
+
+Written once; policies take part by their hooks. Tuples are processed one after the other, as
+docs/meaning.md says, and the loop can be left and entered again in the middle of a tuple's results.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.kernels.compiling import kernel, loop
+from streamshed.kernels.core import (
+    ARRIVALS,
+    ARRIVED,
+    BOUNDLESS,
+    CLOCK,
+    EXPIRED,
+    FATES,
+    FILTERED,
+    FIRST_SEEN,
+    FREE_ROW,
+    LATE,
+    NEVER,
+    NEWEST,
+    NONE,
+    PINNED,
+    RESULTS,
+    ROWS_USED,
+    SHED,
+    STORED,
+)
+from streamshed.kernels.hooks import admits, inserted, produced, removed, victim
+from streamshed.kernels.lanes import lane_append, lane_remove, older_row, oldest
+from streamshed.kernels.machine import ones, prefetch
+from streamshed.kernels.table import (
+    ONE,
+    add_key,
+    add_occurrence,
+    drop_key,
+    find_key,
+    home_shift,
+    lane_of,
+    pool_of,
+    remove_occurrence,
+)
+
+DONE, SUSPENDED = 0, 1
+
+NEXT, EMITTING, GROUPS, MIXED, SHIFT = range(5)
+CURSOR = 5
+
+MADE, MEMBERS, LATECOMERS = range(3)
+FILLED = 3
+
+
+class Batch(NamedTuple):
+    """Tuples in the order of processing, as columns."""
+
+    stream: npt.NDArray[np.int32]
+    time: npt.NDArray[np.int64]
+    hash: npt.NDArray[np.uint64]
+    payload: npt.NDArray[np.int64]
+    null: npt.NDArray[np.bool_]  # empty where no key and no time is null
+    worth: npt.NDArray[np.int64]  # empty where the policy does not ask for it
+
+
+GROUP = np.dtype(
+    [
+        ("start", np.int64),  # where the group's partners begin; they end where the next begin
+        ("choice", np.int64),  # which partner is next
+        ("row", np.int64),  # the partner chosen
+    ],
+    align=True,
+)
+
+RESULT = np.dtype([("time", np.int64), ("end", np.int64)], align=True)
+
+
+class Work(NamedTuple):
+    """Room for the partners of the tuple being processed, in groups, one for each stream."""
+
+    partners: npt.NDArray[np.int32]
+    groups: npt.NDArray[Any]
+    group_of: npt.NDArray[np.int32]  # by stream
+    cursor: npt.NDArray[np.int64]
+
+
+class Out(NamedTuple):
+    """The bounded output buffer.
+
+    A result of named streams takes one place for each stream (NONE where it has no member); one of
+    streams told apart by a column takes as many as it has members.
+    """
+
+    payload: npt.NDArray[np.int64]
+    results: npt.NDArray[Any]  # the time of each, and where its members end
+    late: npt.NDArray[np.int64]  # positions in the batch
+    filled: npt.NDArray[np.int64]
+
+
+@loop
+def run(core, policy, batch, work, out):  # type: ignore[no-untyped-def]
+    """Process a batch, or what is left of it, until it is done or the output buffer is full."""
+    cursor = work.cursor
+    cursor[SHIFT] = np.int64(home_shift(core.table))
+    for i in range(cursor[NEXT], batch.time.size):
+        if cursor[EMITTING] == 0:
+            _look_ahead(core, batch, i, np.uint64(cursor[SHIFT]))
+            if not _arrive(core, policy, batch, out, i, cursor[SHIFT]):
+                continue
+            key = _pin(core, batch.hash[i], np.uint64(cursor[SHIFT]))
+            _gather(core, batch, work, i, key)
+        key = core.numbers[PINNED]
+        if cursor[GROUPS] > 0:
+            if not _emit(core, policy, batch, work, out, i, key):
+                cursor[NEXT] = i
+                cursor[EMITTING] = 1
+                return SUSPENDED
+            cursor[EMITTING] = 0
+        _settle(core, policy, batch, i, key, np.uint64(cursor[SHIFT]))
+    cursor[NEXT] = 0
+    return DONE
+
+
+@kernel
+def _look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
+    """Ask for the memory that the next tuples will need while this one is worked on."""
+    if i + 12 < batch.hash.size:
+        prefetch(core.table, np.int64(batch.hash[i + 12] >> shift))
+        entry = core.table[np.int64(batch.hash[i + 6] >> shift)]
+        if entry != np.uint64(0):
+            key = np.int64(entry & np.uint64(0xFFFFFFFF)) - 1
+            prefetch(core.keys, key)
+            prefetch(core.heads, key * core.settings.lanes)
+
+
+@kernel
+def _count(core, stream, fate, change):  # type: ignore[no-untyped-def]
+    core.counts[stream * FATES + fate] += change
+
+
+@kernel
+def _arrive(core, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
+    """Count, filter, turn away what is late, advance the clock, expire; False if that was all."""
+    stream = batch.stream[i]
+    time = batch.time[i]
+    lane = lane_of(core, stream)
+    numbers = core.numbers
+    numbers[ARRIVALS] += 1
+    _count(core, stream, ARRIVED, 1)
+    if batch.null.size > 0 and batch.null[i]:
+        _count(core, stream, FILTERED, 1)
+        return False
+    if core.settings.timed:
+        clock = numbers[CLOCK]
+        if clock != NEVER and clock - time > core.settings.late:
+            _count(core, stream, LATE, 1)
+            out.late[out.filled[LATECOMERS]] = i
+            out.filled[LATECOMERS] += 1
+            return False
+        if _advance(core, lane, time):
+            _expire(core, policy, shift)
+    if core.lanes[lane].last > 0:
+        _push_out(core, policy, stream, shift)
+    return True
+
+
+@kernel
+def _advance(core, lane, time):  # type: ignore[no-untyped-def]
+    """Let a stream's time go on; True if the clock did."""
+    numbers = core.numbers
+    before = core.lanes[lane].newest
+    if numbers[FIRST_SEEN] == NEVER:
+        numbers[FIRST_SEEN] = time
+    if time <= before:
+        return False
+    core.lanes[lane].newest = time
+    numbers[NEWEST] = max(numbers[NEWEST], time)
+    clock = numbers[CLOCK]
+    if core.settings.clock_max or core.settings.lanes == 1:
+        numbers[CLOCK] = numbers[NEWEST]
+        return numbers[CLOCK] != clock
+    # Without idle streams only the slowest stream can hold the clock back.
+    if core.settings.idle == BOUNDLESS and before != NEVER and before > clock != NEVER:
+        return False
+    slowest = np.int64(BOUNDLESS)
+    for other in range(core.settings.lanes):
+        seen = core.lanes[other].newest
+        since = numbers[FIRST_SEEN] if seen == NEVER else seen
+        if numbers[NEWEST] - since <= core.settings.idle:
+            if seen == NEVER:
+                return False
+            slowest = min(slowest, seen)
+    if slowest > clock:
+        numbers[CLOCK] = slowest
+        return True
+    return False
+
+
+@kernel
+def _expire(core, policy, shift):  # type: ignore[no-untyped-def]
+    """Let go of every row that the clock has left behind."""
+    clock = core.numbers[CLOCK]
+    for lane in range(core.settings.lanes):
+        if core.lanes[lane].last > 0:
+            continue
+        longest = core.lanes[lane].window + core.settings.late
+        while True:
+            row = oldest(core, lane)
+            if row == NONE or clock - core.rows[row].time <= longest:
+                break
+            _count(core, core.rows[row].stream, EXPIRED, 1)
+            _remove(core, policy, row, np.uint64(shift))
+
+
+@kernel
+def _recent_place(core, stream):  # type: ignore[no-untyped-def]
+    """Where the newest row of a stream with a row window stands in its ring."""
+    lane = lane_of(core, stream)
+    last = core.lanes[lane].last
+    counts, base = core.counts, stream * FATES
+    entered = counts[base + ARRIVED] - counts[base + FILTERED] - counts[base + LATE]
+    start = stream * last if core.settings.by else core.lanes[lane].recent
+    return start + (entered - 1) % last
+
+
+@kernel
+def _push_out(core, policy, stream, shift):  # type: ignore[no-untyped-def]
+    """Let a stream's row window move on by the row that has arrived."""
+    place = _recent_place(core, stream)
+    arrival, row = core.recent[place].arrival, core.recent[place].row
+    core.recent[place].arrival = NONE
+    if arrival != NONE and core.rows[row].arrival == arrival:
+        _count(core, stream, EXPIRED, 1)
+        _remove(core, policy, row, np.uint64(shift))
+
+
+@kernel
+def _pin(core, hashed, shift):  # type: ignore[no-untyped-def]
+    """Find or enter a key, and hold it while its tuple is processed, even if its rows all leave."""
+    key = find_key(core, hashed, shift)
+    if key == NONE:
+        key = add_key(core, hashed, shift)
+    core.numbers[PINNED] = key
+    return key
+
+
+@kernel
+def _remove(core, policy, row, shift):  # type: ignore[no-untyped-def]
+    """Take a row out of everything."""
+    rows = core.rows
+    stream, key = rows[row].stream, rows[row].key
+    lane, pool = lane_of(core, stream), pool_of(core, stream)
+    remove_occurrence(core, lane, row)
+    lane_remove(core, lane, row)
+    if core.pools[pool].budget < BOUNDLESS:
+        removed(policy, core, row)
+    core.pools[pool].held -= 1
+    _count(core, stream, STORED, -1)
+    if core.keys[key].count == 0 and key != core.numbers[PINNED]:
+        drop_key(core, key, shift)
+    rows[row].arrival = NONE
+    rows[row].after = core.numbers[FREE_ROW]
+    core.numbers[FREE_ROW] = row
+
+
+@kernel
+def _gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
+    """Collect the partners of a tuple by stream; no groups if it completes nothing."""
+    settings = core.settings
+    work.cursor[GROUPS] = 0
+    work.cursor[MIXED] = 0
+    if settings.by:
+        _gather_by_stream(core, batch, work, i, key)
+        return
+    stream = np.int64(batch.stream[i])
+    others = core.keys[key].lanes & ~(ONE << np.uint64(stream))
+    present = ones(others)
+    if present + 1 < settings.at_least:
+        return
+    groups = 0
+    filled = 0
+    for lane in range(settings.lanes):
+        if (others >> np.uint64(lane)) & ONE == np.uint64(0):
+            continue
+        work.groups[groups].start = filled
+        filled = _collect(core, batch, work, i, key * settings.lanes + lane, filled)
+        if filled > work.groups[groups].start:
+            work.groups[groups].choice = work.groups[groups].start
+            groups += 1
+        elif settings.complete:
+            return
+    work.groups[groups].start = filled
+    if groups + 1 >= settings.at_least:
+        work.cursor[GROUPS] = groups
+
+
+@kernel
+def _collect(core, batch, work, i, entry, filled):  # type: ignore[no-untyped-def]
+    """Append the rows below an entry that are within their windows together with a tuple."""
+    rows = core.rows
+    time = batch.time[i]
+    stream = batch.stream[i]
+    lane = lane_of(core, stream)
+    reach = core.lanes[lane].window
+    window = core.lanes[entry % core.settings.lanes].window
+    head = core.heads[entry]
+    row = head
+    while True:
+        ahead = rows[row].time - time
+        if -ahead > window:  # all that follow are older still
+            break
+        if ahead <= reach and (rows[row].stream != stream):
+            work.partners[filled] = row
+            filled += 1
+            if ahead > 0:
+                work.cursor[MIXED] = 1
+        row = rows[row].older
+        if row == head:
+            break
+    return filled
+
+
+@kernel
+def _gather_by_stream(core, batch, work, i, key):  # type: ignore[no-untyped-def]
+    """The same where one list holds the rows of all streams: sort them into groups."""
+    if core.heads[key] == NONE:
+        return
+    rows = core.rows
+    filled = _collect(core, batch, work, i, key, 0)
+    groups = 0
+    for j in range(filled):
+        stream = rows[work.partners[j]].stream
+        if work.group_of[stream] == NONE:
+            work.group_of[stream] = groups
+            work.groups[groups].start = 0
+            groups += 1
+        work.groups[work.group_of[stream]].start += 1
+    total = 0
+    for group in range(groups):
+        size = work.groups[group].start
+        work.groups[group].start = total
+        work.groups[group].choice = total
+        total += size
+    work.groups[groups].start = total
+    # The second half of the room for partners takes them in order of their groups.
+    for j in range(filled):
+        row = work.partners[j]
+        group = work.group_of[rows[row].stream]
+        work.partners[filled + work.groups[group].choice] = row
+        work.groups[group].choice += 1
+    for j in range(filled):
+        row = work.partners[filled + j]
+        work.partners[j] = row
+        work.group_of[rows[row].stream] = NONE
+    for group in range(groups):
+        work.groups[group].choice = work.groups[group].start
+    if groups + 1 >= core.settings.at_least:
+        work.cursor[GROUPS] = groups
+
+
+@kernel
+def _emit(core, policy, batch, work, out, i, key):  # type: ignore[no-untyped-def]
+    """Make the results of a tuple, one choice of partners after the other; False if out of room."""
+    settings = core.settings
+    groups = work.cursor[GROUPS]
+    stream = batch.stream[i]
+    width = groups + 1 if settings.by else settings.lanes
+    pattern = core.keys[key].lanes | (ONE << np.uint64(lane_of(core, stream)))
+    while True:
+        if out.filled[MADE] >= out.results.size or out.filled[MEMBERS] + width > out.payload.size:
+            return False
+        latest = batch.time[i]
+        for group in range(groups):
+            row = work.partners[work.groups[group].choice]
+            work.groups[group].row = row
+            latest = max(latest, core.rows[row].time)
+        if _together(core, batch, work, i, groups, latest):
+            _write(core, batch, work, out, i, groups, latest, width)
+            produced(policy, core, key, stream, pattern, work.groups, groups)
+            core.numbers[RESULTS] += 1
+        group = groups - 1
+        while group >= 0:
+            work.groups[group].choice += 1
+            if work.groups[group].choice < work.groups[group + 1].start:
+                break
+            work.groups[group].choice = work.groups[group].start
+            group -= 1
+        if group < 0:
+            return True
+
+
+@kernel
+def _together(core, batch, work, i, groups, latest):  # type: ignore[no-untyped-def]
+    """Whether the members are all within their windows at the time of the latest.
+
+    Each is so together with the newcomer; only where some are newer than it can they be too far
+    from each other. (A partial join asks for no more than the former, as in definition 2.)
+    """
+    if work.cursor[MIXED] == 0 or not core.settings.complete:
+        return True
+    if latest - batch.time[i] > core.lanes[batch.stream[i]].window:
+        return False
+    for group in range(groups):
+        row = work.groups[group].row
+        if latest - core.rows[row].time > core.lanes[core.rows[row].stream].window:
+            return False
+    return True
+
+
+@kernel
+def _write(core, batch, work, out, i, groups, latest, width):  # type: ignore[no-untyped-def]
+    """Put one result into the output buffer."""
+    base = out.filled[MEMBERS]
+    if core.settings.by:
+        out.payload[base] = batch.payload[i]
+        for group in range(groups):
+            out.payload[base + 1 + group] = core.rows[work.groups[group].row].payload
+    else:
+        if not core.settings.complete:
+            out.payload[base : base + width] = NONE
+        out.payload[base + batch.stream[i]] = batch.payload[i]
+        for group in range(groups):
+            row = work.groups[group].row
+            out.payload[base + core.rows[row].stream] = core.rows[row].payload
+    out.filled[MEMBERS] = base + width
+    out.results[out.filled[MADE]].end = base + width
+    out.results[out.filled[MADE]].time = latest
+    out.filled[MADE] += 1
+
+
+@kernel
+def _settle(core, policy, batch, i, key, shift):  # type: ignore[no-untyped-def]
+    """Admit the tuple, shed while its pool is full, and store it."""
+    stream = batch.stream[i]
+    pool = pool_of(core, stream)
+    worth = batch.worth[i] if batch.worth.size > 0 else 0
+    arrival = core.numbers[ARRIVALS] - 1
+    pattern = core.keys[key].lanes | (ONE << np.uint64(lane_of(core, stream)))
+    bounded = core.pools[pool].budget < BOUNDLESS
+    while bounded and core.pools[pool].held >= core.pools[pool].budget:
+        row = _outside(core, pool)
+        if row == NONE:
+            if not admits(policy, core, pool, worth):
+                _count(core, stream, SHED, 1)
+                _unpin(core, key, shift)
+                return
+            row = victim(policy, core, pool, arrival)
+        _count(core, core.rows[row].stream, SHED, 1)
+        _remove(core, policy, row, shift)
+    row = _store(core, batch, i, key, arrival)
+    core.pools[pool].held += 1
+    _count(core, stream, STORED, 1)
+    core.numbers[PINNED] = NONE
+    if bounded:
+        inserted(policy, core, row, pattern, worth)
+
+
+@kernel
+def _unpin(core, key, shift):  # type: ignore[no-untyped-def]
+    core.numbers[PINNED] = NONE
+    if core.keys[key].count == 0:
+        drop_key(core, key, shift)
+
+
+@kernel
+def _store(core, batch, i, key, arrival):  # type: ignore[no-untyped-def]
+    """Give a tuple a row, in its lane and below its key."""
+    row = core.numbers[FREE_ROW]
+    if row != NONE:
+        core.numbers[FREE_ROW] = core.rows[row].after
+    else:
+        row = core.numbers[ROWS_USED]
+        core.numbers[ROWS_USED] = row + 1
+    lane = lane_of(core, batch.stream[i])
+    core.rows[row].time = batch.time[i]
+    core.rows[row].arrival = arrival
+    core.rows[row].payload = batch.payload[i]
+    core.rows[row].key = key
+    core.rows[row].stream = batch.stream[i]
+    lane_append(core, lane, row)
+    add_occurrence(core, lane, row)
+    if core.lanes[lane].last > 0:
+        place = _recent_place(core, batch.stream[i])
+        core.recent[place].arrival = arrival
+        core.recent[place].row = row
+    return row
+
+
+@kernel
+def _outside(core, pool):  # type: ignore[no-untyped-def]
+    """The oldest row of a pool that the newest time seen has left behind, or NONE.
+
+    The clock may still wait for a slow stream; but when room is needed such rows go first.
+    """
+    if not core.settings.timed:
+        return NONE
+    if core.settings.pools > 1 or core.settings.lanes == 1:
+        return _outside_lane(core, pool)
+    found = NONE
+    for lane in range(core.settings.lanes):
+        row = _outside_lane(core, lane)
+        if row != NONE and (found == NONE or older_row(core, row, found)):
+            found = row
+    return found
+
+
+@kernel
+def _outside_lane(core, lane):  # type: ignore[no-untyped-def]
+    if core.lanes[lane].last > 0:
+        return NONE
+    row = oldest(core, lane)
+    if row != NONE and core.numbers[NEWEST] - core.rows[row].time <= core.lanes[lane].window:
+        return NONE
+    return row
+
+
+def work_room(rows: int, streams: int, by: bool) -> Work:
+    """Room to work in for so many rows and streams."""
+    return Work(
+        np.empty(2 * rows if by else rows, np.int32),
+        np.zeros(streams + 1, GROUP),
+        np.full(streams, NONE, np.int32),
+        np.zeros(CURSOR, np.int64),
+    )
+
+
+def out_room(results: int, width: int, tuples: int) -> Out:
+    """An output buffer for so many results of a width, and the latecomers of so many tuples."""
+    return Out(
+        np.empty(results * width, np.int64),
+        np.empty(results, RESULT),
+        np.empty(tuples, np.int64),
+        np.zeros(FILLED, np.int64),
+    )

@@ -1,0 +1,54 @@
+"""What an operator is built from: a join, checked against the schemas of its inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from streamshed.policies import Policy
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """One input: which columns matter, and how long its rows stay."""
+
+    name: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    """The key columns, in the order in which they are compared between streams."""
+    time: str | None
+    """The time column; without one a row's time is its number in its stream."""
+    window: int | None
+    """The length of a time window in units of time, or None for a row window."""
+    last: int | None
+    """The number of rows of a row window, or None for a time window."""
+    rows: int | None
+    """The budget of this stream, or None."""
+    worth: str | None
+    """The column that says what a row is worth, where the policy asks for one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole join, ready to run."""
+
+    streams: tuple[StreamPlan, ...]
+    by: str | None
+    """The column whose values name the streams (then `streams` has one entry, the input)."""
+    key_types: tuple[pa.DataType, ...]
+    """The common type of each key column, to which every stream's column is cast."""
+    time_type: pa.DataType
+    """The type in which times of results are given."""
+    late: int
+    """How far behind the clock a tuple may come, in units of time."""
+    clock: Literal["min", "max"]
+    idle: int | None
+    total: int | None
+    """The budget shared by all streams, or None."""
+    policy: Policy
+    at_least: int | None
+    """The least number of members of a partial result; None for complete joins."""
+    seed: int

@@ -1,0 +1,108 @@
+"""From the places of members to the results that users see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamshed.operators.payload import Payload, Places
+from streamshed.operators.plan import Plan
+
+
+def result_schema(plan: Plan, columns: Sequence[Sequence[str]]) -> pa.Schema:
+    """The columns of a result."""
+    kinds = [
+        pa.struct([stream.schema.field(name) for name in names])
+        for stream, names in zip(plan.streams, columns, strict=True)
+    ]
+    time = pa.field("time", plan.time_type)
+    if plan.by is not None:
+        return pa.schema([pa.field("members", pa.list_(kinds[0])), time])
+    named = [pa.field(s.name, kind) for s, kind in zip(plan.streams, kinds, strict=True)]
+    return pa.schema([*named, time])
+
+
+def named_results(
+    plan: Plan,
+    payload: Sequence[Payload],
+    columns: Sequence[Sequence[str]],
+    checked: bool,
+    time: npt.NDArray[np.int64],
+    members: Places,
+    ends: npt.NDArray[np.int64],
+) -> tuple[pa.RecordBatch, int]:
+    """Results with one struct column for each stream, and how many candidates were no results."""
+    places = members.reshape(len(time), len(plan.streams))
+    taken = [rows.take(np.ascontiguousarray(places[:, i])) for i, rows in enumerate(payload)]
+    absent = [places[:, i] < 0 if plan.at_least else None for i in range(len(payload))]
+    schema = result_schema(plan, columns)
+    structs = [
+        _struct(rows, schema.field(i).type, len(time), absent[i]) for i, rows in enumerate(taken)
+    ]
+    batch = pa.RecordBatch.from_arrays([*structs, _times(time, plan)], schema=schema)
+    if not checked or len(time) == 0:
+        return batch, 0
+    true = np.ones(len(time), np.bool_)
+    for number, kind in enumerate(plan.key_types):
+        keys = [
+            rows.column(stream.key[number]).cast(kind)
+            for rows, stream in zip(taken, plan.streams, strict=True)
+        ]
+        common = pc.coalesce(*keys)
+        for key in keys:
+            true &= pc.fill_null(pc.equal(key, common), True).to_numpy(zero_copy_only=False)
+    return _only(batch, true)
+
+
+def told_apart_results(
+    plan: Plan,
+    payload: Sequence[Payload],
+    columns: Sequence[Sequence[str]],
+    checked: bool,
+    time: npt.NDArray[np.int64],
+    members: Places,
+    ends: npt.NDArray[np.int64],
+) -> tuple[pa.RecordBatch, int]:
+    """Results with a list of members each, the newcomer first."""
+    schema = result_schema(plan, columns)
+    taken = payload[0].take(members)
+    starts = np.concatenate([np.zeros(1, np.int64), ends])
+    values = _struct(taken, schema.field(0).type.value_type, len(members), None)
+    lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)
+    batch = pa.RecordBatch.from_arrays([lists, _times(time, plan)], schema=schema)
+    if not checked or len(time) == 0:
+        return batch, 0
+    firsts = pa.array(np.repeat(starts[:-1], np.diff(starts)))
+    true = np.ones(len(time), np.bool_)
+    for name, kind in zip(plan.streams[0].key, plan.key_types, strict=True):
+        key = taken.column(name).cast(kind)
+        same = pc.equal(key, key.take(firsts)).to_numpy(zero_copy_only=False)
+        true &= np.logical_and.reduceat(same, starts[:-1])
+    return _only(batch, true)
+
+
+def _only(batch: pa.RecordBatch, true: npt.NDArray[np.bool_]) -> tuple[pa.RecordBatch, int]:
+    rejected = int((~true).sum())
+    return (batch.filter(pa.array(true)) if rejected else batch), rejected
+
+
+def _times(time: npt.NDArray[np.int64], plan: Plan) -> pa.Array:
+    return pa.array(time).view(plan.time_type)
+
+
+def _struct(
+    rows: pa.RecordBatch,
+    kind: pa.StructType,
+    size: int,
+    absent: npt.NDArray[np.bool_] | None,
+) -> pa.StructArray:
+    mask = None if absent is None else pa.array(absent)
+    if kind.num_fields == 0:
+        empty = pa.array([{}] * size, kind)
+        return empty if mask is None else pc.if_else(mask, pa.scalar(None, kind), empty)
+    arrays = [rows.column(kind.field(i).name) for i in range(kind.num_fields)]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)

@@ -1,0 +1,204 @@
+"""From what was said to a plan: a join, checked against the schemas of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from streamshed import columns
+from streamshed.columns import Column
+from streamshed.durations import LIMIT, Duration, to_units
+from streamshed.errors import InputError, SpecError, listed, suggestion
+from streamshed.operators.plan import Plan, StreamPlan
+from streamshed.policies import ByColumn, Policy, by_name
+from streamshed.spec import Spec
+
+
+class _Input(NamedTuple):
+    name: str
+    schema: pa.Schema
+
+
+def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
+    """Check a join against the schemas of its inputs and resolve it to plain numbers.
+
+    Args:
+        spec: What was said of the join.
+        schemas: The schema of every stream; for streams told apart by a column, of the one input.
+    """
+    _check_complete(spec)
+    inputs = _inputs(spec, schemas)
+    if spec.by is not None:
+        _check_by(spec, spec.by, inputs[0])
+    policy: Policy = by_name("oldest") if spec.policy is None else spec.policy
+    key_types = _key_types(spec, inputs)
+    time_type = _time_type(spec, inputs)
+    plan = Plan(
+        streams=_streams(spec, inputs, policy, time_type),
+        by=spec.by,
+        key_types=key_types,
+        time_type=time_type,
+        late=_late(spec, time_type),
+        clock=_clock(spec),
+        idle=_idle(spec, time_type),
+        total=spec.budget.total if spec.budget else None,
+        policy=policy,
+        at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
+        seed=spec.random_seed,
+    )
+    policy.check(plan)
+    return plan
+
+
+def _check_complete(spec: Spec) -> None:
+    if spec.condition is None:
+        raise SpecError("the join has no condition; say which rows belong together with .on('k')")
+    bare = [
+        stream
+        # A join by a column has no names, and one window for its one input.
+        for stream in spec.streams or ("",)
+        if spec.length_of(stream) is None and spec.rows_of(stream) is None
+    ]
+    if bare and not (spec.time_windows or spec.row_windows):
+        raise SpecError(
+            "the join has no window; say how long rows stay with "
+            ".within('10 minutes', time='ts') or .last(100)"
+        )
+    if bare:
+        raise SpecError(
+            f"there is no window for {listed(bare)}, neither by .within() nor by .last(); name it "
+            "in one of the two mappings"
+        )
+    timeless = [stream for stream in spec.streams if spec.time_of(stream) is None]
+    if timeless and (spec.time_windows or len(timeless) < len(spec.streams)):
+        raise SpecError(
+            f"there is no time column for {listed(timeless)}, but times are compared over all "
+            "streams; name it, as in .last(100, time='ts')"
+        )
+
+
+def _inputs(spec: Spec, schemas: Mapping[str, pa.Schema]) -> tuple[_Input, ...]:
+    for name, schema in schemas.items():
+        if not isinstance(schema, pa.Schema):
+            raise InputError(
+                f"for stream {name!r} a {type(schema).__name__} was given instead of a schema; "
+                "give a pyarrow.Schema, such as table.schema"
+            )
+    if spec.by is not None:
+        if len(schemas) != 1:
+            raise InputError(
+                f"{len(schemas)} inputs were given ({listed(schemas)}), but the streams are told "
+                f"apart by the column {spec.by!r} of one input; give that one"
+            )
+        return tuple(_Input(name, schema) for name, schema in schemas.items())
+    for name in schemas:
+        if name not in spec.streams:
+            raise InputError(
+                f"there is no stream {name!r} in the join; its streams are "
+                f"{listed(spec.streams)}.{suggestion(name, spec.streams)}"
+            )
+    missing = [stream for stream in spec.streams if stream not in schemas]
+    if missing:
+        raise InputError(
+            f"no input was given for stream {listed(missing)}; give one for each of "
+            f"{listed(spec.streams)}"
+        )
+    return tuple(_Input(stream, schemas[stream]) for stream in spec.streams)
+
+
+def _check_by(spec: Spec, by: str, source: _Input) -> None:
+    columns.check_stream_names(columns.find(source.schema, source.name, by, "name of streams"))
+    if by in _key(spec, source.name):
+        raise SpecError(
+            f"the column {by!r} tells the streams apart and is a key column too, so that no two "
+            "streams could ever match; name another key column in .on()"
+        )
+
+
+def _key(spec: Spec, stream: str) -> tuple[str, ...]:
+    return spec.condition.columns_for(stream) if spec.condition else ()
+
+
+def _key_types(spec: Spec, inputs: tuple[_Input, ...]) -> tuple[pa.DataType, ...]:
+    found = [
+        [columns.find(schema, stream, name, "key") for name in _key(spec, stream)]
+        for stream, schema in inputs
+    ]
+    return tuple(columns.common_key_type(same_place) for same_place in zip(*found, strict=True))
+
+
+def _time_type(spec: Spec, inputs: tuple[_Input, ...]) -> pa.DataType:
+    found = [
+        columns.find(schema, stream, name, "time")
+        for stream, schema in inputs
+        if (name := spec.time_of(stream)) is not None
+    ]
+    return columns.common_time_type(found) if found else pa.int64()
+
+
+def _streams(
+    spec: Spec, inputs: tuple[_Input, ...], policy: Policy, time_type: pa.DataType
+) -> tuple[StreamPlan, ...]:
+    worths = _worths(spec, inputs, policy)
+    rows = spec.budget.rows if spec.budget else None
+    return tuple(
+        StreamPlan(
+            name=stream,
+            schema=schema,
+            key=_key(spec, stream),
+            time=spec.time_of(stream),
+            window=_window(spec, stream, time_type),
+            last=spec.rows_of(stream),
+            rows=rows.get(stream) if rows else None,
+            worth=worths.get(stream),
+        )
+        for stream, schema in inputs
+    )
+
+
+def _worths(spec: Spec, inputs: tuple[_Input, ...], policy: Policy) -> dict[str, str]:
+    if not isinstance(policy, ByColumn):
+        return {}
+    found: list[Column] = [
+        columns.find(schema, stream, policy.column_for(stream), "worth")
+        for stream, schema in inputs
+    ]
+    columns.check_worth(found, compete=spec.budget is not None and spec.budget.total is not None)
+    return {column.stream: column.name for column in found}
+
+
+def _window(spec: Spec, stream: str, time_type: pa.DataType) -> int | None:
+    length = spec.length_of(stream)
+    if length is None:
+        return None
+    window = _units(length, time_type, f"the window of stream {stream!r}")
+    if window + _late(spec, time_type) >= 2 * LIMIT:
+        raise SpecError(
+            f"the window of stream {stream!r} and `late` are {window} and "
+            f"{_late(spec, time_type)}, together beyond 2**63 units of time; give a shorter one"
+        )
+    return window
+
+
+def _late(spec: Spec, time_type: pa.DataType) -> int:
+    # Rows that leave by their number cannot come too late.
+    return _units(spec.time_windows.late, time_type, "`late`") if spec.time_windows else LIMIT
+
+
+def _idle(spec: Spec, time_type: pa.DataType) -> int | None:
+    if spec.time_windows is None or spec.time_windows.idle is None:
+        return None
+    return _units(spec.time_windows.idle, time_type, "`idle`")
+
+
+def _clock(spec: Spec) -> Literal["min", "max"]:
+    # Streams told apart by a column share one clock, the largest time seen.
+    if spec.by is not None:
+        return "max"
+    return spec.time_windows.clock if spec.time_windows else "min"
+
+
+def _units(duration: Duration, time_type: pa.DataType, what: str) -> int:
+    return to_units(duration, time_is_timestamp=pa.types.is_timestamp(time_type), what=what)

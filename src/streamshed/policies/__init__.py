@@ -1,0 +1,52 @@
+"""Who leaves when a window is full: one file for each policy."""
+
+from __future__ import annotations
+
+import difflib
+
+from streamshed.errors import SpecError
+from streamshed.policies.base import Exact, Policy
+from streamshed.policies.column import ByColumn
+from streamshed.policies.existence import Existence, existence_space, value_space
+from streamshed.policies.frequency import Frequency
+from streamshed.policies.oldest import Oldest
+from streamshed.policies.output import Output
+from streamshed.policies.random import Random
+
+NAMED: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (Existence, Frequency, Oldest, Output, Random)
+}
+"""The policies that `shed` knows by name."""
+
+
+def by_name(name: str) -> Policy:
+    """The policy of that name, with its defaults.
+
+    Examples:
+        >>> by_name("existence")
+        Existence()
+    """
+    if name not in NAMED:
+        close = difflib.get_close_matches(name, NAMED, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise SpecError(
+            f"there is no policy {name!r}: {hint}known are {', '.join(sorted(NAMED))},"
+            " and shed(by=column) for a column of your own"
+        )
+    return NAMED[name]()
+
+
+__all__ = [
+    "NAMED",
+    "ByColumn",
+    "Exact",
+    "Existence",
+    "Frequency",
+    "Oldest",
+    "Output",
+    "Policy",
+    "Random",
+    "by_name",
+    "existence_space",
+    "value_space",
+]

@@ -1,0 +1,47 @@
+"""What a policy is: a small frozen description, a state of arrays, and a few hooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from streamshed.kernels.core import Field, Shape, make
+
+if TYPE_CHECKING:
+    from streamshed.operators.plan import Plan
+
+
+class NoState(NamedTuple):
+    """The state of a policy that remembers nothing of its own."""
+
+    shape: int = 0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A rule that says who leaves when a window is full.
+
+    A subclass names itself, lays out the arrays that it needs, and implements some of the hooks of
+    `streamshed.kernels.hooks` for its class of state.
+    """
+
+    name: ClassVar[str]
+    state: ClassVar[type] = NoState
+
+    def check(self, plan: Plan) -> None:
+        """Raise a `SpecError` if this policy cannot serve the join."""
+
+    def layout(self, shape: Shape) -> dict[str, Field]:
+        """The arrays of the state."""
+        return {}
+
+    def start(self, shape: Shape) -> Any:
+        """The state before anything has arrived."""
+        return make(self.state, self.layout(shape), shape)
+
+
+@dataclass(frozen=True)
+class Exact(Policy):
+    """Nothing is ever shed: for joins without a budget."""
+
+    name: ClassVar[str] = "exact"

@@ -1,0 +1,91 @@
+"""Keep the rows that the user values most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.kernels import hooks
+from streamshed.kernels.compiling import implements
+from streamshed.kernels.core import NONE, Field, Shape
+from streamshed.kernels.heap import heap_push, heap_remove, heap_top
+from streamshed.kernels.table import pool_of
+from streamshed.policies.base import Policy
+
+
+class ColumnState(NamedTuple):
+    """A heap of rows for each pool, and what each row is worth."""
+
+    items: npt.NDArray[Any]
+    place: npt.NDArray[Any]
+    sizes: npt.NDArray[Any]
+    worth: npt.NDArray[Any]  # by row
+
+
+@dataclass(frozen=True)
+class ByColumn(Policy):
+    """The row with the lowest value of a column leaves, or is refused when it is the newcomer.
+
+    Args:
+        column: one column name for all streams, or a mapping from stream to column name.
+
+    Examples:
+        >>> ByColumn("price").column_for("orders")
+        'price'
+        >>> ByColumn({"orders": "price", "clicks": "score"}).column_for("clicks")
+        'score'
+    """
+
+    column: str | Mapping[str, str] | tuple[tuple[str, str], ...]
+
+    name: ClassVar[str] = "column"
+    state: ClassVar[type] = ColumnState
+
+    def __post_init__(self) -> None:
+        if isinstance(self.column, Mapping):  # so that equal policies are equal and hashable
+            object.__setattr__(self, "column", tuple(sorted(self.column.items())))
+
+    def column_for(self, stream: str) -> str:
+        """The column that says what a row of the stream is worth."""
+        return self.column if isinstance(self.column, str) else dict(self.column)[stream]
+
+    def layout(self, shape: Shape) -> dict[str, Field]:
+        """A heap of rows for each pool."""
+        return {
+            "items": Field("held", np.int32, NONE),
+            "place": Field("row", np.int32, NONE),
+            "sizes": Field("pool", np.int64),
+            "worth": Field("row", np.int64),
+        }
+
+
+@implements(hooks.precedes, ColumnState)
+def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
+    if policy.worth[item] != policy.worth[other]:
+        return policy.worth[item] < policy.worth[other]
+    return core.rows[item].arrival < core.rows[other].arrival
+
+
+@implements(hooks.admits, ColumnState)
+def _admits(policy, core, pool, worth):  # type: ignore[no-untyped-def]
+    return worth >= policy.worth[heap_top(policy, pool)]
+
+
+@implements(hooks.victim, ColumnState)
+def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+    return heap_top(policy, pool)
+
+
+@implements(hooks.inserted, ColumnState)
+def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+    policy.worth[row] = worth
+    heap_push(policy, core, pool_of(core, core.rows[row].stream), row)
+
+
+@implements(hooks.removed, ColumnState)
+def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+    heap_remove(policy, core, pool_of(core, core.rows[row].stream), row)

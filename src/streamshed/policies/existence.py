@@ -1,0 +1,185 @@
+"""Existence patterns (Kwon, Lee, Kim 2010): who arrived where before me says what I am good for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.errors import SpecError
+from streamshed.kernels import hooks
+from streamshed.kernels.compiling import implements, kernel
+from streamshed.kernels.core import NONE, Field, Shape
+from streamshed.kernels.groups import LINK, group_append, group_remove
+from streamshed.kernels.machine import trailing_zeros
+from streamshed.policies.base import Policy
+
+if TYPE_CHECKING:
+    from streamshed.operators.plan import Plan
+
+MOST_STREAMS = 12
+"""With n streams a window has 2ⁿ⁻¹ patterns: beyond this the tables dwarf the windows."""
+
+_ONE = np.uint64(1)
+
+
+class ExistenceState(NamedTuple):
+    """The existence pattern tables (definition 2), one entry for each stream and pattern."""
+
+    links: npt.NDArray[Any]  # by row: its pattern's queue
+    group_first: npt.NDArray[Any]
+    group_last: npt.NDArray[Any]
+    made: npt.NDArray[Any]  # r: results that rows of the pattern took part in
+    stored: npt.NDArray[Any]  # n: rows ever stored with the pattern
+    priority: npt.NDArray[Any]  # r / n
+    occupied: npt.NDArray[Any]  # by stream: bit vector of the patterns that hold rows
+
+
+@dataclass(frozen=True)
+class Existence(Policy):
+    """Rows leave by how productive their existence pattern has been.
+
+    A row's pattern is the set of streams that held its key when it arrived. Rows whose pattern is
+    full have made their result and leave first; then those of the pattern with the fewest results
+    per row, oldest first.
+
+    Examples:
+        >>> Existence().name
+        'existence'
+    """
+
+    name: ClassVar[str] = "existence"
+    state: ClassVar[type] = ExistenceState
+
+    def check(self, plan: Plan) -> None:
+        """Patterns are sets of named streams, and there must not be too many of them."""
+        if plan.by is not None:
+            raise SpecError(
+                f"shed('existence') needs streams with names: with join(by={plan.by!r}) there is no"
+                " fixed set of them to make patterns of; use 'oldest', 'random', 'frequency' or"
+                " 'output'"
+            )
+        if len(plan.streams) > MOST_STREAMS:
+            raise SpecError(
+                f"shed('existence') serves at most {MOST_STREAMS} streams, not"
+                f" {len(plan.streams)}: it keeps 2^(n-1) patterns for each; use 'oldest',"
+                " 'frequency' or 'output'"
+            )
+
+    def layout(self, shape: Shape) -> dict[str, Field]:
+        """A link for each row, and tables of n · 2ⁿ⁻¹ patterns."""
+        patterns = 1 << (shape.lanes - 1)
+        return {
+            "links": Field("row", LINK, NONE),
+            "group_first": Field("lane", np.int32, NONE, patterns),
+            "group_last": Field("lane", np.int32, NONE, patterns),
+            "made": Field("lane", np.int64, 0, patterns),
+            "stored": Field("lane", np.int64, 0, patterns),
+            "priority": Field("lane", np.float64, 0, patterns),
+            "occupied": Field("lane", np.uint64, 0, max(1, patterns // 64)),
+        }
+
+
+def existence_space(streams: int, hash_values: int, rows: int) -> int:
+    """Bytes that the paper's implementation needs (section 4, formula 1).
+
+    Args:
+        streams: the number of streams, n.
+        hash_values: the number of hash values of the bit-vector hash table, H.
+        rows: the rows of each window, M.
+
+    Examples:
+        >>> existence_space(5, 10**6, 500)
+        6005800
+    """
+    return 6 * hash_values + streams * (10 * 2 ** (streams - 1) + 2 * rows)
+
+
+def value_space(streams: int, domain: int, rows: int) -> int:
+    """Bytes that a value-based policy needs by the paper's count (section 4, formula 2).
+
+    Examples:
+        >>> value_space(5, 10**8, 500)
+        4000005000
+    """
+    return streams * (8 * domain + 2 * rows)
+
+
+@kernel
+def _table_entry(core, stream, pattern):  # type: ignore[no-untyped-def]
+    """The place of a stream's pattern: the stream's own bit is always set and left out."""
+    below = (_ONE << np.uint64(stream)) - _ONE
+    short = (pattern & below) | ((pattern >> _ONE) & ~below)
+    return (stream << (core.settings.lanes - 1)) + np.int64(short)
+
+
+@kernel
+def _rank(policy, entry):  # type: ignore[no-untyped-def]
+    policy.priority[entry] = policy.made[entry] / policy.stored[entry]
+
+
+@kernel
+def _count_results(policy, entry):  # type: ignore[no-untyped-def]
+    policy.made[entry] += 1
+    if policy.stored[entry] > 0:
+        _rank(policy, entry)
+
+
+@implements(hooks.inserted, ExistenceState)
+def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+    entry = _table_entry(core, core.rows[row].stream, pattern)
+    policy.stored[entry] += 1
+    _rank(policy, entry)
+    group_append(policy, entry, row)
+    # A table's bits are padded to whole words, so that an entry is found by its number alone.
+    words = policy.occupied.size // core.settings.lanes
+    patterns = policy.made.size // core.settings.lanes
+    stream, short = entry // patterns, np.uint64(entry % patterns)
+    word = stream * words + np.int64(short >> np.uint64(6))
+    policy.occupied[word] |= _ONE << (short & np.uint64(63))
+
+
+@implements(hooks.removed, ExistenceState)
+def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+    entry = policy.links[row].group
+    if group_remove(policy, row):
+        words = policy.occupied.size // core.settings.lanes
+        patterns = policy.made.size // core.settings.lanes
+        stream, short = entry // patterns, np.uint64(entry % patterns)
+        word = stream * words + np.int64(short >> np.uint64(6))
+        policy.occupied[word] &= ~(_ONE << (short & np.uint64(63)))
+
+
+@implements(hooks.produced, ExistenceState)
+def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
+    _count_results(policy, _table_entry(core, stream, pattern))
+    for i in range(count):
+        entry = policy.links[members[i].row].group
+        if entry != NONE:  # a window without a budget has no table
+            _count_results(policy, entry)
+
+
+@implements(hooks.victim, ExistenceState)
+def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+    lanes = core.settings.lanes
+    patterns = policy.made.size // lanes
+    first, end = (pool, pool + 1) if core.settings.pools > 1 else (0, lanes)
+    for stream in range(first, end):
+        row = policy.group_first[(stream + 1) * patterns - 1]  # the full pattern is the last
+        if row != NONE:
+            return row
+    words = policy.occupied.size // lanes
+    best = np.int64(NONE)
+    lowest = np.inf
+    for word in range(first * words, end * words):
+        bits = policy.occupied[word]
+        base = (word // words) * patterns + (word % words) * 64
+        while bits != np.uint64(0):
+            entry = base + np.int64(trailing_zeros(bits))
+            bits &= bits - _ONE
+            if policy.priority[entry] < lowest:
+                lowest = policy.priority[entry]
+                best = entry
+    return policy.group_first[best]

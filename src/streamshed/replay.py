@@ -1,0 +1,266 @@
+"""The runtime in this process: a join over Arrow data, for tests, experiments and archives."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from streamshed.errors import InputError
+from streamshed.join import Join
+from streamshed.ledger import Ledger
+from streamshed.operators.intake import Tuples, merged
+from streamshed.operators.keyed import CHUNK, Block, KeyedJoin, Late
+from streamshed.operators.keyed_loop import Batch
+from streamshed.operators.payload import Places
+from streamshed.operators.results import result_schema
+from streamshed.sources import Source, open_source
+
+
+class LateRowsWarning(UserWarning):
+    """Rows came out of order in a join that was not told how late they may come."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay has made.
+
+    Attributes:
+        table: the results: one struct column for each stream, and `time`, that of completion.
+        ledger: what became of every tuple.
+        late: for each input the rows that came too late.
+    """
+
+    table: pa.Table
+    ledger: Ledger
+    late: Mapping[str, pa.Table]
+
+
+def replay(join: Join, data: Any, streams: Mapping[str, Any]) -> Replay:
+    """Run a join over whole inputs, and gather its results.
+
+    Args:
+        join: what to do.
+        data: the input whose streams a column tells apart, or a mapping from streams to inputs.
+        streams: or the input of each stream. An input is an Arrow table, record batch or reader, a
+            pandas or Polars frame, a DuckDB relation, the path of a Parquet file, or an iterator
+            of record batches.
+    """
+    running = _Running(join, _sources(join, data, streams))
+    batches = list(running.results())
+    schema = result_schema(running.operator.plan, running.operator.columns)
+    late = {
+        source.name: pa.Table.from_batches(found, source.schema)
+        for source, found in zip(running.sources, running.late, strict=True)
+    }
+    return Replay(pa.Table.from_batches(batches, schema), running.operator.ledger(), late)
+
+
+def replay_batches(
+    join: Join, data: Any, streams: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """Run a join and hand out its results as they are made, for archives larger than memory."""
+    running = _Running(join, _sources(join, data, streams), keep_late=False)
+    return running.results()
+
+
+def count(join: Join, data: Any, streams: Mapping[str, Any]) -> Ledger:
+    """Run a join without building its results; returns the ledger, which counts them."""
+    running = _Running(join, _sources(join, data, streams), counting=True, keep_late=False)
+    for _ in running.results():
+        pass
+    return running.operator.ledger()
+
+
+def _sources(join: Join, data: Any, streams: Mapping[str, Any]) -> list[Source]:
+    """The inputs in the order of the join's streams; all that can be checked is checked here."""
+    if data is not None and streams:
+        raise InputError(
+            "inputs were given both by position and by name; give them by name, as in"
+            " replay(a=…, b=…), or one mapping or input by position"
+        )
+    given: Mapping[str, Any] = streams
+    if data is not None:
+        given = data if isinstance(data, Mapping) else {"input": data}
+        if join.by is None and not isinstance(data, Mapping):
+            raise InputError(
+                f"one input was given by position, but the join has the streams"
+                f" {', '.join(map(repr, join.streams))}; give each by its name, as in"
+                f" replay({join.streams[0]}=…)"
+            )
+    opened = {name: open_source(name, value) for name, value in given.items()}
+    join.plan({name: source.schema for name, source in opened.items()})
+    return [opened[name] for name in (join.streams or opened)]
+
+
+class _Running:
+    """A join on its way through its inputs."""
+
+    def __init__(
+        self, join: Join, sources: list[Source], counting: bool = False, keep_late: bool = True
+    ) -> None:
+        self.join = join
+        self.sources = sources
+        plan = join.plan({source.name: source.schema for source in sources})
+        self.operator = KeyedJoin(plan, [[] for _ in sources] if counting else None)
+        self.counting = counting
+        self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None
+        self.whole = all(source.whole for source in sources)
+
+    def results(self) -> Iterator[pa.RecordBatch]:
+        """The results, as they are made."""
+        with _progress(sum(source.rows or 0 for source in self.sources)) as advance:
+            for batch in self._batches():
+                for found in self.operator.process(batch):
+                    if isinstance(found, Late):
+                        self._keep_late(found)
+                    elif not self.counting or self.operator.checked:
+                        yield from self._made(found)
+                if not self.whole:
+                    self.operator.compact()
+                advance(batch.time.size)
+        self._warn()
+
+    def _made(self, block: Block) -> Iterator[pa.RecordBatch]:
+        results = self.operator.results(block)
+        if not self.counting and results.num_rows:
+            yield results
+
+    def _keep_late(self, late: Late) -> None:
+        if self.late is not None:
+            for position, rows in self.operator.late_rows(late):
+                self.late[position].append(rows)
+
+    def _batches(self) -> Iterator[Batch]:
+        """Batches in the order of arrival: the streams advance together."""
+        feeds = [
+            _Feed(position, source, self.operator) for position, source in enumerate(self.sources)
+        ]
+        while True:
+            for feed in feeds:
+                feed.fill()
+            waiting = [feed for feed in feeds if not feed.at_end]
+            # The stream whose known part ends first bounds what can be merged now.
+            bound = min(((feed.reach(), feed.position) for feed in waiting), default=None)
+            parts = [feed.ready(bound) for feed in feeds]
+            if bound is None and not any(part.time.size for part in parts):
+                return
+            yield merged(parts)
+
+    def _warn(self) -> None:
+        windows = self.join.time_windows
+        late = {
+            name: stream.late
+            for name, stream in self.operator.ledger().streams.items()
+            if stream.late
+        }
+        if late and windows is not None and windows.late == 0:
+            worst = max(late, key=lambda name: late[name])
+            warnings.warn(
+                f"{sum(late.values())} rows came out of order and were left out as late"
+                f" ({late[worst]} of stream {worst!r}); say how late rows may come, as in"
+                " .within(…, late='30 seconds'), or sort them by time",
+                LateRowsWarning,
+                stacklevel=2,
+            )
+
+
+@dataclass
+class _Feed:
+    """One input: the part of it that is read and waits for the other streams."""
+
+    position: int
+    source: Source
+    operator: KeyedJoin
+    at_end: bool = False
+    pending: Tuples | None = None
+    chunks: Iterator[tuple[pa.RecordBatch, Places | None]] = field(init=False)
+    following: tuple[pa.RecordBatch, Places | None] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chunks = self._chunks()
+        self.following = next(self.chunks, None)
+
+    def _chunks(self) -> Iterator[tuple[pa.RecordBatch, Places | None]]:
+        """The rows in pieces of a good size, with their places where the input is in memory."""
+        payload = self.operator.payload[self.position]
+        for rows in self.source.batches():
+            places = payload.add(rows) if self.source.whole else None
+            for start in range(0, rows.num_rows, CHUNK):
+                end = start + CHUNK
+                yield rows.slice(start, CHUNK), None if places is None else places[start:end]
+
+    def fill(self) -> None:
+        """Read on if nothing waits."""
+        while self.following is not None and (self.pending is None or not self.pending.time.size):
+            rows, places = self.following
+            self.following = next(self.chunks, None)
+            self.pending = self.operator.read(self.position, rows, places)
+        self.at_end = self.following is None
+        if self.pending is None:
+            empty = pa.RecordBatch.from_pylist([], schema=self.source.schema)
+            self.pending = self.operator.read(self.position, empty)
+
+    def reach(self) -> int:
+        """How far in time the known part of this stream goes."""
+        assert self.pending is not None
+        return int(self.pending.arrival_time[-1])
+
+    def ready(self, bound: tuple[int, int] | None) -> Tuples:
+        """Take the tuples that no tuple still unread can come before.
+
+        Args:
+            bound: how far the slowest stream is known, and its position; None if all are read.
+        """
+        assert self.pending is not None
+        tuples = self.pending
+        cut = tuples.time.size
+        if bound is not None:
+            reach, position = bound
+            side: Literal["left", "right"] = "right" if self.position <= position else "left"
+            cut = int(np.searchsorted(tuples.arrival_time, reach, side))
+        self.pending = tuples.part(cut, tuples.time.size)
+        return tuples.part(0, cut)
+
+
+class _Advance(Protocol):
+    def __call__(self, rows: int) -> None: ...
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[_Advance]:
+    """A progress bar on a terminal, once the work has taken a second."""
+    started = time.monotonic()
+    shown: list[Any] = []
+
+    def advance(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if not shown and sys.stderr.isatty() and time.monotonic() - started > 1:
+            shown.extend(_bar(total))
+        if shown:
+            shown[0].update(shown[1], completed=done)
+
+    done = 0
+    try:
+        yield advance
+    finally:
+        if shown:
+            shown[0].stop()
+
+
+def _bar(total: int) -> tuple[Any, Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("replay", BarColumn(), MofNCompleteColumn(), "rows", TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.start()
+    return bar, bar.add_task("replay", total=total or None)

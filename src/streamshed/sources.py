@@ -1,0 +1,135 @@
+"""The kinds of data that a join can be given, as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamshed.errors import InputError
+
+_BATCH = 1 << 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input, opened: its schema is known, its rows are read on demand."""
+
+    name: str
+    schema: pa.Schema
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+    whole: bool
+    """Whether all rows are in memory anyway, so that nothing is gained by letting go of some."""
+    rows: int | None
+    """The number of rows, where it is known beforehand."""
+
+
+def open_source(name: str, data: Any) -> Source:
+    """Open an input of any kind.
+
+    Examples:
+        >>> open_source("a", pa.table({"k": [1, 2]})).rows
+        2
+    """
+    if isinstance(data, pa.Table):
+        return _whole(name, data)
+    if isinstance(data, pa.RecordBatch):
+        return _whole(name, pa.Table.from_batches([data]))
+    if isinstance(data, (str, Path)):
+        return _parquet(name, Path(data))
+    if isinstance(data, pa.RecordBatchReader):
+        return _streamed(name, data.schema, data)
+    kind = type(data).__module__.partition(".")[0]
+    if kind == "pandas":
+        return _whole(name, pa.Table.from_pandas(data, preserve_index=False))
+    if kind == "polars" and hasattr(data, "collect"):
+        data = data.collect()
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        # Frames are in memory; a relation of a database may be larger, and is read as it comes.
+        return _whole(name, reader.read_all()) if kind == "polars" else _streamed(
+            name, reader.schema, reader
+        )
+    if isinstance(data, Iterable):
+        return _iterated(name, iter(data))
+    raise InputError(
+        f"stream {name!r}: a {type(data).__name__} cannot be read; give an Arrow table or reader,"
+        " a pandas or Polars frame, a DuckDB relation, the path of a Parquet file, or an iterator"
+        " of record batches"
+    )
+
+
+def _whole(name: str, table: pa.Table) -> Source:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table.combine_chunks().to_batches()
+
+    return Source(name, table.schema, batches, whole=True, rows=table.num_rows)
+
+
+def _parquet(name: str, path: Path) -> Source:
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(
+            f"stream {name!r}: {str(path)!r} cannot be read as a Parquet file ({error}); check the"
+            " path, or read the data yourself and give an Arrow table"
+        ) from error
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from file.iter_batches(_BATCH)
+
+    return Source(name, file.schema_arrow, batches, whole=False, rows=file.metadata.num_rows)
+
+
+def _streamed(name: str, schema: pa.Schema, batches: Iterable[Any]) -> Source:
+    def checked() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _checked(name, schema, batch)
+
+    return Source(name, schema, lambda: _gathered(schema, checked()), whole=False, rows=None)
+
+
+def _iterated(name: str, batches: Iterator[Any]) -> Source:
+    first = next(batches, None)
+    if first is None:
+        raise InputError(
+            f"stream {name!r}: the iterator has no batches, so that its columns are not known;"
+            " give a pyarrow.RecordBatchReader, or at least one empty record batch"
+        )
+    if not isinstance(first, (pa.RecordBatch, pa.Table)):
+        raise InputError(
+            f"stream {name!r}: the iterator gives a {type(first).__name__}; it must give record"
+            " batches"
+        )
+    return _streamed(name, first.schema, chain([first], batches))
+
+
+def _checked(name: str, schema: pa.Schema, batch: Any) -> pa.RecordBatch:
+    if not isinstance(batch, (pa.RecordBatch, pa.Table)) or not batch.schema.equals(schema):
+        found = getattr(batch, "schema", type(batch).__name__)
+        raise InputError(
+            f"stream {name!r}: a batch does not have the columns of the first one; it has"
+            f" {' '.join(str(found).split())}, the first had {' '.join(str(schema).split())}"
+        )
+    return batch
+
+
+def _gathered(schema: pa.Schema, batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    """Small batches put together, so that each piece is worth the while."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        pieces = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        waiting.extend(pieces)
+        rows += batch.num_rows
+        if rows >= _BATCH // 4:
+            yield pa.concat_batches(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield pa.concat_batches(waiting)

@@ -1,0 +1,25 @@
+"""Generators of the papers' workloads, and readers of real traces.
+
+Every workload is a small frozen dataclass whose `tables()` gives one Arrow table per stream, the
+same for the same seed.
+"""
+
+from streamshed.workloads.existence import ExistenceWorkload
+from streamshed.workloads.normal import NormalWorkload
+from streamshed.workloads.weblog import (
+    WebLog,
+    first_visits,
+    page_streams,
+    read_weblog,
+    read_weblog_blocks,
+)
+
+__all__ = [
+    "ExistenceWorkload",
+    "NormalWorkload",
+    "WebLog",
+    "first_visits",
+    "page_streams",
+    "read_weblog",
+    "read_weblog_blocks",
+]

@@ -1,0 +1,97 @@
+"""Readers of real traces, kept outside the project as Parquet files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from streamshed.errors import InputError, listed, suggestion
+
+FOLDER_VARIABLE = "STREAMSHED_DATA"
+
+WEBLOGS = {
+    "epa": "weblogs/epa_http_1995-08-30_half.parquet",
+    "honeynet": "weblogs/honeynet_httpd_2004.parquet",
+    "nasa": "weblogs/nasa_http_1995-08-01.parquet",
+    "sdsc": "weblogs/sdsc_http_1995-08-22.parquet",
+    "sec": "weblogs/sec_edgar_2003-03-01.parquet",
+}
+"""Web access logs, each of about one day: at least `ts` and `host`, and all but `sec` `url`."""
+
+HONEYPOT = "honeypot_marx/events.parquet"
+
+
+def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Find the folder of the traces.
+
+    Args:
+        folder: where it is. Without it, the environment variable STREAMSHED_DATA, then
+            `../shared/data` beside the project.
+
+    Raises:
+        InputError: if there is no such folder.
+    """
+    beside_project = Path(__file__).parents[3] / ".." / "shared" / "data"
+    chosen = Path(folder or os.environ.get(FOLDER_VARIABLE) or beside_project)
+    if not chosen.is_dir():
+        raise InputError(
+            f"no folder of traces at {str(chosen)!r}; pass folder=…, or set {FOLDER_VARIABLE} "
+            "to the folder that holds 'weblogs' and 'honeypot_marx'"
+        )
+    return chosen
+
+
+def weblog(name: str, folder: str | os.PathLike[str] | None = None) -> pa.Table:
+    """Read a web log.
+
+    Args:
+        name: one of `WEBLOGS`.
+        folder: see `data_folder`.
+
+    Returns:
+        The log in time order; `ts` is a timestamp (microseconds, UTC), the other columns are those
+        of the file.
+    """
+    if name not in WEBLOGS:
+        raise InputError(
+            f"no web log named {name!r}; there are {listed(WEBLOGS)}.{suggestion(name, WEBLOGS)}"
+        )
+    return _read(data_folder(folder) / WEBLOGS[name])
+
+
+def honeypot(hosts: list[str], folder: str | os.PathLike[str] | None = None) -> dict[str, pa.Table]:
+    """Read what sources sent to some honeypots, one stream per honeypot.
+
+    Args:
+        hosts: the honeypots, by the names in the file.
+        folder: see `data_folder`.
+
+    Returns:
+        For each honeypot, in time order: `key` (the source address as an integer) and `time`
+        (timestamp in microseconds, UTC).
+    """
+    events = _read(data_folder(folder) / HONEYPOT)
+    named = events["host"].cast(pa.string())
+    known = sorted(named.unique().to_pylist())
+    streams = {}
+    for host in hosts:
+        if host not in known:
+            raise InputError(
+                f"no honeypot named {host!r}; there are {listed(known)}.{suggestion(host, known)}"
+            )
+        rows = events.filter(pc.equal(named, host))
+        streams[host] = pa.table({"key": rows["src"], "time": rows["ts"]})
+    return streams
+
+
+def _read(path: Path) -> pa.Table:
+    """Read a Parquet file whose `ts` counts seconds."""
+    if not path.is_file():
+        raise InputError(f"no trace at {str(path)!r}; see {FOLDER_VARIABLE}")
+    table = pq.read_table(path).replace_schema_metadata(None)
+    ts = table["ts"].cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("us", "UTC"))
+    return table.set_column(table.schema.get_field_index("ts"), "ts", ts)

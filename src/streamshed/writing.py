@@ -1,0 +1,97 @@
+"""A join written out as the code that makes it."""
+
+from __future__ import annotations
+
+from keyword import iskeyword
+from typing import TYPE_CHECKING
+
+from streamshed.arguments import PerStream
+from streamshed.durations import Duration, describe
+from streamshed.errors import SpecError
+from streamshed.spec import Budget, RowWindows, Spec, TimeWindows
+
+if TYPE_CHECKING:
+    from streamshed.conditions import SharedKey
+    from streamshed.policies import Policy
+
+
+def written(spec: Spec) -> str:
+    """The chain of calls that makes the join."""
+    parts = [_streams(spec)]
+    if spec.condition:
+        parts.append(_on(spec.condition))
+    if spec.time_windows:
+        parts.append(_within(spec.time_windows))
+    if spec.row_windows:
+        parts.append(_last(spec.row_windows))
+    if spec.budget:
+        parts.append(_keep(spec.budget))
+    if spec.policy is not None:
+        parts.append(f".shed({_policy(spec.policy)})")
+    if spec.at_least is not None:
+        parts.append(f".partial(at_least={spec.at_least})")
+    if spec.random_seed:
+        parts.append(f".seed({spec.random_seed})")
+    return "".join(parts)
+
+
+def _streams(spec: Spec) -> str:
+    said = f"by={spec.by!r}" if spec.by is not None else ", ".join(map(repr, spec.streams))
+    return f"join({said})"
+
+
+def _on(condition: SharedKey) -> str:
+    if condition.columns.everywhere is not None:
+        return f".on({', '.join(map(repr, condition.columns.everywhere))})"
+    said = {
+        stream: columns[0] if len(columns) == 1 else list(columns)
+        for stream, columns in condition.columns.named
+    }
+    if all(name.isidentifier() and not iskeyword(name) for name in said):
+        return f".on({', '.join(f'{name}={columns!r}' for name, columns in said.items())})"
+    return f".on(**{said!r})"
+
+
+def _within(windows: TimeWindows) -> str:
+    terms = [_lengths(windows.lengths), f"time={windows.times.said()!r}"]
+    if windows.late != 0:
+        terms.append(f"late={describe(windows.late)!r}")
+    if windows.clock != "min":
+        terms.append(f"clock={windows.clock!r}")
+    if windows.idle is not None:
+        terms.append(f"idle={describe(windows.idle)!r}")
+    return f".within({', '.join(terms)})"
+
+
+def _lengths(lengths: PerStream[Duration]) -> str:
+    if lengths.everywhere is not None:
+        return repr(describe(lengths.everywhere))
+    return repr({stream: describe(length) for stream, length in lengths.named})
+
+
+def _last(windows: RowWindows) -> str:
+    time = f", time={windows.times.said()!r}" if windows.times else ""
+    return f".last({windows.rows.said()!r}{time})"
+
+
+def _keep(budget: Budget) -> str:
+    if budget.rows is not None:
+        return f".keep(rows={budget.rows.said()!r})"
+    return f".keep(total={budget.total})"
+
+
+def _policy(policy: Policy) -> str:
+    # Where there is a policy, the module is loaded already.
+    from streamshed import policies
+
+    if isinstance(policy, policies.ByColumn):
+        column = policy.column
+        said = column if isinstance(column, str) else dict(column)
+        return f"by={said!r}"
+    try:
+        if policies.by_name(policy.name) == policy:
+            return repr(policy.name)
+    except SpecError:  # a policy of the user's own, which has no name here
+        pass
+    ours = getattr(policies, type(policy).__name__, None) is type(policy)
+    return f"policies.{policy!r}" if ours else repr(policy)

@@ -1,0 +1,140 @@
+"""The engine, driven by the oracles' workloads."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from oracles.rows import Member, Row, Workload, arrival_order, table, tables
+
+import streamshed as ss
+from streamshed.ledger import Ledger
+from streamshed.operators.intake import Tuples, merged
+from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.snapshot import Snapshot
+
+Result = tuple[tuple[Member, ...], int]
+
+
+def spec(workload: Workload) -> ss.Join:
+    """The join that a workload's settings describe, in the words of a user."""
+    join = ss.join(by="stream") if workload.by else ss.join(*map(str, workload.names))
+    join = join.on("k").seed(workload.seed)
+    if workload.by:
+        kind, size = workload.windows[0]
+        if kind == "time":
+            join = join.within(size, time="ts", late=workload.late)
+        else:
+            join = join.last(size)
+    else:
+        times = {n: w for n, (kind, w) in _windows(workload) if kind == "time"}
+        lasts = {n: w for n, (kind, w) in _windows(workload) if kind == "last"}
+        if times:
+            join = join.within(
+                times, time="ts", late=workload.late, clock=workload.clock, idle=workload.idle
+            )
+        if lasts:
+            join = join.last(lasts)
+    if workload.at_least is not None:
+        join = join.partial(at_least=workload.at_least)
+    if workload.keep_total is not None:
+        join = join.keep(total=workload.keep_total)
+    if workload.keep_rows is not None:
+        rows = {n: r for n, r in zip(workload.names, workload.keep_rows, strict=True) if r}
+        join = join.keep(rows={str(name): count for name, count in rows.items()})
+    if workload.bounded:
+        column = workload.policy == "column"
+        join = join.shed(by="worth") if column else join.shed(workload.policy)
+    return join
+
+
+def _windows(workload: Workload) -> list[tuple[str, tuple[str, int]]]:
+    return [(str(n), w) for n, w in zip(workload.names, workload.windows, strict=True)]
+
+
+def inputs(workload: Workload) -> dict[str, pa.Table]:
+    """The workload's data as replay takes it."""
+    if workload.by:
+        return {"input": table(workload)}
+    return {str(name): rows for name, rows in tables(workload).items()}
+
+
+def replayed(workload: Workload) -> tuple[list[Result], Ledger]:
+    """Results in the order of being made, and the ledger, by replay."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # late rows are expected here
+        done = spec(workload).replay(inputs(workload))
+    return members(workload, done.table), done.ledger
+
+
+def members(workload: Workload, results: pa.Table | pa.RecordBatch) -> list[Result]:
+    """Results as (members, time), in their order."""
+    found: list[Result] = []
+    for result in results.to_pylist():
+        if workload.by:
+            who = [(member["stream"], member["row"]) for member in result["members"]]
+        else:
+            who = [(n, result[str(n)]["row"]) for n in workload.names if result[str(n)] is not None]
+        found.append((tuple(sorted(who)), result["time"]))
+    return found
+
+
+def multiset(results: Sequence[Result]) -> Counter[Result]:
+    """Results without their order."""
+    return Counter(results)
+
+
+def driven(
+    workload: Workload, cuts: Sequence[int], restore: bool = False
+) -> Iterator[tuple[int, list[Result], Ledger, KeyedJoin]]:
+    """The operator itself, fed in pieces that end at the cuts of the arrival order.
+
+    After each piece: how many tuples have been processed, the results so far, the ledger. With
+    `restore`, the operator is thrown away between pieces and made anew from its snapshot's bytes.
+    """
+    data = inputs(workload)
+    plan = spec(workload).plan({name: rows.schema for name, rows in data.items()})
+    operator = KeyedJoin(plan)
+    order = arrival_order(workload)
+    results: list[Result] = []
+    start = 0
+    for end in [*cuts, len(order)]:
+        for found in operator.process(_piece(operator, workload, data, order[start:end])):
+            if isinstance(found, Block):
+                results.extend(members(workload, operator.results(found)))
+        operator.compact()
+        start = end
+        yield end, results, operator.ledger(), operator
+        if restore:
+            saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
+            operator = KeyedJoin.restore(plan, saved)
+
+
+def _piece(
+    operator: KeyedJoin, workload: Workload, data: dict[str, pa.Table], rows: Sequence[Row]
+) -> object:
+    parts: list[Tuples] = []
+    for position, name in enumerate(data):
+        if workload.by:
+            first = operator.intake.rows_seen[0]
+            part = data[name].slice(first, len(rows))
+        else:
+            chosen = [row.row for row in rows if str(row.stream) == name]
+            part = data[name].take(pa.array(chosen, pa.int64()))
+        batch = part.combine_chunks().to_batches()
+        empty = pa.RecordBatch.from_pylist([], schema=part.schema)
+        parts.append(operator.read(position, batch[0] if batch else empty))
+    if len(parts) > 1:
+        # Within a piece the oracle's order is kept: the running maximum alone would not do for an
+        # arbitrary interleaving.
+        places: dict[str, list[int]] = {name: [] for name in data}
+        for place, row in enumerate(rows):
+            places[str(row.stream)].append(place)
+        parts = [
+            part._replace(arrival_time=np.array(places[name], np.int64))
+            for part, name in zip(parts, data, strict=True)
+        ]
+    return merged(parts)

@@ -1,0 +1,135 @@
+"""What every policy and every kind of join must do, checked against the slow oracles."""
+
+from __future__ import annotations
+
+import pytest
+from engine import driven, multiset, replayed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracles.exact import judged
+from oracles.rows import Workload
+from oracles.simulator import simulate
+from oracles.workloads import POLICIES, generated, workloads
+
+slow_generation = settings(
+    max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+COUNTS = ("arrived", "stored", "expired", "shed", "filtered", "late", "queued")
+
+
+def same_ledger(ours: object, theirs: object) -> None:
+    for name, stream in theirs.items():  # type: ignore[attr-defined]
+        expected = [getattr(stream, count) for count in COUNTS]
+        if any(expected):
+            found = ours.streams[name]  # type: ignore[attr-defined]
+            assert [getattr(found, count) for count in COUNTS] == expected, name
+
+
+def check_exact(workload: Workload) -> None:
+    results, _ = judged(workload)
+    ours, ledger = replayed(workload)
+    assert multiset(ours) == results
+    assert ledger.balanced
+    assert ledger.results == len(ours)
+
+
+@slow_generation
+@given(workloads(partial=False, budget=False))
+def test_complete_joins_are_what_duckdb_says(workload: Workload) -> None:
+    check_exact(workload)
+
+
+@slow_generation
+@given(workloads(partial=True, budget=False))
+def test_partial_joins_are_what_duckdb_says(workload: Workload) -> None:
+    check_exact(workload)
+
+
+@slow_generation
+@given(workloads(by=True, budget=False))
+def test_joins_by_a_column_are_what_duckdb_says(workload: Workload) -> None:
+    check_exact(workload)
+
+
+def check_decisions(workload: Workload) -> None:
+    """The same results in the same order of arrivals, and the same fate of every tuple."""
+    expected = simulate(workload, trace=True)
+    ours, ledger = replayed(workload)
+    assert multiset(ours) == expected.multiset()
+    same_ledger(ledger, expected.ledger)
+    exact, _ = judged(workload.unbounded())
+    assert not multiset(ours) - exact
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
+    @settings(slow_generation, max_examples=120)
+    @given(workloads(budget=True, policies=[policy]))
+    def check(workload: Workload) -> None:
+        check_decisions(workload)
+
+    check()
+
+
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "existence"])
+def test_every_policy_decides_alike_when_streams_come_and_go(policy: str) -> None:
+    @settings(slow_generation, max_examples=60)
+    @given(workloads(by=True, budget=True, policies=[policy]))
+    def check(workload: Workload) -> None:
+        check_decisions(workload)
+
+    check()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_cuts_and_restarts_change_nothing(policy: str) -> None:
+    @settings(slow_generation, max_examples=25)
+    @given(workloads(budget=True, policies=[policy]), st.data())
+    def check(workload: Workload, data: st.DataObject) -> None:
+        count = len(workload.rows)
+        cuts = sorted(data.draw(st.sets(st.integers(0, count), max_size=5)))
+        expected = simulate(workload, trace=True)
+        for restore in (False, True):
+            for end, results, ledger, _ in driven(workload, cuts, restore=restore):
+                assert ledger.balanced
+                if end:
+                    same_ledger(ledger, expected.trace[end - 1])
+                    _within_budget(workload, ledger)
+            assert multiset(results) == expected.multiset()
+
+    check()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_after_every_single_arrival(policy: str) -> None:
+    """Budget and ledger hold after any arrival, tuple by tuple as the plain version says."""
+    workload = generated(
+        5, streams=4, rows=60, keys=12, skew=0.5, disorder=6, nulls=0.05, late=4,
+        window=("time", 20), keep_rows=(5, 3, 7, 1), policy=policy, seed=9,
+    )  # fmt: skip
+    expected = simulate(workload, trace=True)
+    steps = range(1, len(workload.rows))
+    for end, _, ledger, _ in driven(workload, steps):
+        same_ledger(ledger, expected.trace[end - 1])
+        _within_budget(workload, ledger)
+
+
+def _within_budget(workload: Workload, ledger: object) -> None:
+    stored = {name: stream.stored for name, stream in ledger.streams.items()}  # type: ignore[attr-defined]
+    if workload.keep_total is not None:
+        assert sum(stored.values()) <= workload.keep_total
+    if workload.keep_rows is not None:
+        for name, most in zip(workload.names, workload.keep_rows, strict=True):
+            assert most is None or stored[name] <= most
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_larger_workloads_decide_alike(policy: str, seed: int) -> None:
+    workload = generated(
+        seed, streams=3 + seed, rows=700, keys=60, skew=0.4 * seed, disorder=10 * seed,
+        nulls=0.02, late=8 * seed, window=("time", 80), policy=policy, seed=seed,
+        **({"keep_total": 60} if seed == 1 else {"keep_rows": (25,) * (3 + seed)}),
+    )  # fmt: skip
+    check_decisions(workload)

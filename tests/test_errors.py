@@ -1,0 +1,247 @@
+"""What every error says: the stream, the column, the value, and the way out."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamshed import InputError, SpecError, StateError, StreamshedError, join, policies
+from streamshed.durations import LIMIT
+
+TWO = join("clicks", "orders").on("k")
+BY = join(by="sensor").on("k")
+TIMED = TWO.within("1 s", time="ts")
+
+
+def test_errors_are_value_errors():
+    for kind in (SpecError, InputError, StateError):
+        assert issubclass(kind, StreamshedError)
+    assert issubclass(StreamshedError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("say", "words"),
+    [
+        # join
+        (join, ["none", "at least two", "by="]),
+        (lambda: join("a"), ["'a'", "at least two"]),
+        (lambda: join("a", ""), ["''", "not empty"]),
+        (lambda: join("a", 3), ["3", "string"]),
+        (lambda: join("a", "a"), ["'a'", "twice", "own name"]),
+        (lambda: join("a", "time"), ["'time'", "time of completion", "another name"]),
+        (lambda: join("a", "members"), ["'members'", "another name"]),
+        (lambda: join("a", "b", by="c"), ["'a', 'b'", "'c'", "one or the other"]),
+        (lambda: join(by=""), ["`by`", "''", "name of a column"]),
+        (lambda: join(*map(str, range(65))), ["65", "64", "join(by='sensor')"]),
+        # on
+        (TWO.on, ["no key column", ".on('k')"]),
+        (lambda: TWO.on("k", clicks="x"), ["'k'", "'clicks'", "say either"]),
+        (lambda: TWO.on("k", "k"), ["'k'", "twice"]),
+        (lambda: TWO.on(["k", "l"]), ["['k', 'l']", "name of a column"]),
+        (lambda: TWO.on("clicks.x = orders.y"), ["clicks.x = orders.y", "not available yet"]),
+        (lambda: TWO.on("a.x = b.x", "b.y = c.z"), ["only one key shared by all streams"]),
+        (lambda: TWO.on(click="x", orders="y"), ["'click'", "'clicks', 'orders'", "Did you mean"]),
+        (lambda: TWO.on(clicks="x"), ["'orders'", "every stream"]),
+        (
+            lambda: TWO.on(clicks=["x", "y"], orders="u"),
+            ["'clicks' has 2", "'x', 'y'", "'orders' has 1", "'u'", "equally many"],
+        ),
+        (lambda: TWO.on(clicks=[], orders="u"), ["[]", "stream 'clicks'", "name of a column"]),
+        (lambda: BY.on(a="x", b="y"), ["'sensor'", "one value for all"]),
+        # within
+        (lambda: TWO.within("soon", time="ts"), [".within()", "the window", "'soon'"]),
+        (lambda: TWO.within({"clicks": -1}, time="ts"), ["'clicks'", "-1", "negative"]),
+        (lambda: TWO.within({"click": 1}, time="ts"), ["'click'", "Did you mean 'clicks'?"]),
+        (lambda: TWO.within({}, time="ts"), ["empty", "'clicks', 'orders'"]),
+        (lambda: TWO.within(1, time=3), ["time column", "3", "name of a column"]),
+        (lambda: TWO.within(1, time={"clicks": "ts"}), ["'clicks'", "not for 'orders'"]),
+        (lambda: TWO.within(1, time="ts", late="-1 s"), ["`late`", "'-1 s'", "negative"]),
+        (lambda: TWO.within(1, time="ts", idle="?"), ["`idle`", "'?'"]),
+        (lambda: TWO.within(1, time="ts", clock="mid"), ["'mid'", "'min' or 'max'"]),
+        (lambda: BY.within({"a": 1}, time="ts"), ["window", "'sensor'", "one value for all"]),
+        (lambda: BY.within(1, time="ts", idle=5), ["`idle`", "5", "'sensor'", "leave"]),
+        # last, and both kinds of window
+        (lambda: TWO.last(0), [".last()", "number of rows", "0", "1 or more"]),
+        (lambda: TWO.last(True), ["True", "whole number"]),
+        (lambda: TWO.last(np.array([1, 2])), ["array([1, 2])", "whole number"]),
+        (lambda: TWO.last(2**63), [str(2**63), "below 2**62"]),
+        (lambda: TWO.last({"orders": 1.5}), ["'orders'", "1.5", "whole number"]),
+        (lambda: TWO.last(5, time={"clicks": "ts"}), ["'clicks'", "not for 'orders'"]),
+        (
+            lambda: TWO.last({"orders": 5}, time={"clicks": "ts", "orders": "ts"}),
+            ["'ts'", "'clicks'", "no row window", ".within()"],
+        ),
+        (lambda: TIMED.last({"orders": 5}), ["both", "'orders'", "mappings"]),
+        (lambda: TWO.last({"orders": 5}).within("1 s", time="ts"), ["both", "'orders'"]),
+        (lambda: BY.last(5).within("1 s", time="ts"), ["both", "every stream"]),
+        (
+            lambda: TWO.within({"clicks": 1}, time={"clicks": "t", "orders": "u"}).last(
+                {"orders": 1}, time="v"
+            ),
+            ["'orders'", "'u'", "'v'", "once"],
+        ),
+        # keep
+        (TWO.keep, ["None", "exactly one", ".keep(rows=1000)"]),
+        (lambda: TWO.keep(rows=1, total=2), ["1", "2", "exactly one"]),
+        (lambda: TWO.keep(rows=False), ["False", "whole number"]),
+        (lambda: TWO.keep(total=-3), ["`total`", "-3", "1 or more"]),
+        (lambda: TWO.keep(rows={"clicks": 0}), ["budget of stream 'clicks'", "0"]),
+        (lambda: TWO.keep(rows={"order": 1}), ["'order'", "Did you mean 'orders'?"]),
+        (lambda: BY.keep(rows=5), ["5", "'sensor'", "`total`"]),
+        # shed
+        (TWO.shed, ["None", "exactly one", ".shed(by='price')"]),
+        (lambda: TWO.shed("oldest", by="price"), ["'oldest'", "'price'", "exactly one"]),
+        (lambda: TWO.shed("existance"), ["'existance'", "existence"]),
+        (lambda: TWO.shed(7), ["7", "streamshed.policies"]),
+        (lambda: TWO.shed(policies.ByColumn), ["ByColumn", "instance"]),
+        (lambda: TWO.shed(by={"clicks": "p"}), ["'clicks'", "not for 'orders'"]),
+        (lambda: TWO.shed(policies.ByColumn({"clicks": "p"})), ["not for 'orders'"]),
+        (lambda: BY.shed(by={"a": "p"}), ["worth column", "'sensor'"]),
+        # partial, seed
+        (lambda: TWO.partial(1), ["`at_least`", "1", "2 or more"]),
+        (lambda: TWO.partial(3), ["3", "only 2", "'clicks', 'orders'", "from 2 to 2"]),
+        (lambda: TWO.seed(-1), ["seed", "-1", "0 or more"]),
+        (lambda: TWO.seed(2**64), [str(2**64), "below 2**64"]),
+        (lambda: TWO.seed("x"), ["'x'", "whole number"]),
+    ],
+)
+def test_a_join_that_cannot_be_is_refused_at_once(say, words):
+    with pytest.raises(SpecError) as error:
+        say()
+    for word in words:
+        assert word in str(error.value)
+
+
+def planned(said, clicks=(), orders=(), **other):
+    """Plan over streams with a key and a time, changed as said."""
+    base = {"k": pa.int64(), "ts": pa.timestamp("us")}
+    schemas = {"clicks": pa.schema(base | dict(clicks)), "orders": pa.schema(base | dict(orders))}
+    return said.plan(schemas | other)
+
+
+@pytest.mark.parametrize(
+    ("say", "words"),
+    [
+        (lambda: planned(join("clicks", "orders").last(5)), ["no condition", ".on('k')"]),
+        (lambda: planned(TWO), ["no window", ".within(", ".last("]),
+        (lambda: planned(TWO.last({"orders": 5})), ["no window for 'clicks'", "name it"]),
+        (
+            lambda: planned(
+                TWO.within({"clicks": "1 s"}, time={"clicks": "ts"}).last({"orders": 5})
+            ),
+            ["no time column for 'orders'", ".last(100, time='ts')"],
+        ),
+        (lambda: planned(TWO.within(5, time="ts")), ["window of stream 'clicks'", "5", "seconds"]),
+        (
+            lambda: planned(TIMED, {"ts": pa.int32()}, {"ts": pa.int64()}),
+            ["window of stream 'clicks'", "'1 second'", "give a number"],
+        ),
+        (
+            lambda: planned(TWO.within("1 s", time="ts", late=5)),
+            ["`late`", "bare number 5", "timestamps"],
+        ),
+        (lambda: planned(TWO.within("1 s", time="ts", idle=5)), ["`idle`", "bare number 5"]),
+        (
+            lambda: planned(
+                TWO.within(LIMIT, time="n", late=LIMIT), {"n": pa.int64()}, {"n": pa.int64()}
+            ),
+            ["window of stream 'clicks'", "`late`", str(LIMIT), "shorter"],
+        ),
+        (
+            lambda: join(by="k").on("k").last(5).plan({"in": pa.schema({"k": pa.int64()})}),
+            ["'k'", "no two streams", "another key"],
+        ),
+    ],
+)
+def test_a_join_that_cannot_be_planned(say, words):
+    with pytest.raises(SpecError) as error:
+        say()
+    for word in words:
+        assert word in str(error.value)
+
+
+WORTH = TIMED.keep(rows=5).shed(by="price")
+TOTAL = TIMED.keep(total=5).shed(by="price")
+TWICE = pa.schema([("k", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("us"))])
+BOTH = ["column 'k' of stream 'clicks'", "column 'k' of stream 'orders'"]
+TIMES = ["column 'ts' of stream 'clicks'", "column 'ts' of stream 'orders'"]
+
+
+@pytest.mark.parametrize(
+    ("say", "words"),
+    [
+        (lambda: TIMED.plan({"clicks": pa.schema({})}), ["'orders'", "give one for each"]),
+        (lambda: planned(TIMED, order=pa.schema({})), ["'order'", "Did you mean 'orders'?"]),
+        (lambda: planned(TIMED, x=1), ["'x'", "int", "pyarrow.Schema"]),
+        (
+            lambda: BY.last(5).plan({"a": TWICE, "b": TWICE}),
+            ["2 inputs", "'a', 'b'", "'sensor'", "one input"],
+        ),
+        (lambda: BY.last(5).plan({"a": TWICE}), ["stream 'a' has no column 'sensor'", "'k'"]),
+        (
+            lambda: BY.last(5).plan({"a": pa.schema({"sensor": pa.float64()})}),
+            ["column 'sensor' of stream 'a'", "double"],
+        ),
+        (
+            lambda: planned(TWO.on("kk").last(5)),
+            ["'clicks' has no column 'kk'", "key", "'k', 'ts'", "Did you mean 'k'?"],
+        ),
+        (
+            lambda: planned(TWO.within("1 s", time="tss")),
+            ["'clicks' has no column 'tss'", "time", "Did you mean 'ts'?"],
+        ),
+        (
+            lambda: planned(WORTH, {"price": pa.int8()}),
+            ["'orders' has no column 'price'", "worth"],
+        ),
+        (
+            lambda: TIMED.plan({"clicks": TWICE, "orders": TWICE}),
+            ["'clicks' has 2 columns named 'k'", "rename"],
+        ),
+        # keys
+        (
+            lambda: planned(TIMED, {"k": pa.float32()}),
+            [BOTH[0], "float", "cast it to a decimal or an integer"],
+        ),
+        (
+            lambda: planned(TIMED, {"k": pa.struct({"x": pa.int8()})}),
+            [BOTH[0], "struct", "columns of their own"],
+        ),
+        (lambda: planned(TIMED, {"k": pa.time32("s")}), [BOTH[0], "time32", "cast it to"]),
+        (lambda: planned(TIMED, {"k": pa.null()}), [BOTH[0], "null", "cast it to"]),
+        (lambda: planned(TIMED, {"k": pa.string()}), [*BOTH, "string", "int64", "cast one"]),
+        (
+            lambda: planned(TIMED, {"k": pa.decimal128(38, 0)}, {"k": pa.decimal128(10, 5)}),
+            [*BOTH, "43 digits", "38", "cast"],
+        ),
+        (
+            lambda: planned(TIMED, {"k": pa.timestamp("s")}, {"k": pa.timestamp("s", tz="UTC")}),
+            [*BOTH, "tz=UTC", "time zone"],
+        ),
+        # times
+        (
+            lambda: planned(TIMED, {"ts": pa.string()}),
+            [TIMES[0], "string", "cast it to a timestamp"],
+        ),
+        (lambda: planned(TIMED, {"ts": pa.float64()}), [TIMES[0], "double", "integer"]),
+        (lambda: planned(TIMED, {"ts": pa.bool_()}), [TIMES[0], "bool"]),
+        (lambda: planned(TIMED, {"ts": pa.int64()}), [*TIMES, "int64", "cast both"]),
+        (
+            lambda: planned(TIMED, {"ts": pa.timestamp("us", tz="UTC")}),
+            [*TIMES, "tz=UTC", "time zone"],
+        ),
+        # worths
+        (
+            lambda: planned(WORTH, {"price": pa.string()}, {"price": pa.int8()}),
+            ["column 'price' of stream 'clicks'", "string", "worth", "cast it"],
+        ),
+        (
+            lambda: planned(TOTAL, {"price": pa.date32()}, {"price": pa.int8()}),
+            ["column 'price' of stream 'clicks'", "stream 'orders'", "date32", "cast both"],
+        ),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(say, words):
+    with pytest.raises(InputError) as error:
+        say()
+    for word in words:
+        assert word in str(error.value)
