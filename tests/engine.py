@@ -14,7 +14,7 @@ import streamshed as ss
 from streamshed.ledger import Ledger
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import Block, KeyedJoin
-from streamshed.operators.snapshot import Snapshot
+from streamshed.operators.checkpoint import Snapshot
 
 Result = tuple[tuple[Member, ...], int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -19,9 +19,11 @@ from streamshed.ledger import Ledger
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import CHUNK, Block, KeyedJoin, Late
 from streamshed.operators.keyed_loop import Batch
-from streamshed.operators.payload import Places
+from streamshed.operators.payload import Payload, Places
 from streamshed.operators.results import result_schema
 from streamshed.sources import Source, open_source
+
+NOWHERE: Places = np.empty(0, np.int64)
 
 
 class LateRowsWarning(UserWarning):
@@ -58,17 +60,35 @@ def replay(join: Join, data: Any, streams: Mapping[str, Any]) -> Replay:
     schema = result_schema(running.operator.plan, running.operator.columns)
     late = {
         source.name: pa.Table.from_batches(found, source.schema)
-        for source, found in zip(running.sources, running.late, strict=True)
+        for source, found in zip(running.sources, running.late or [], strict=True)
     }
     return Replay(pa.Table.from_batches(batches, schema), running.operator.ledger(), late)
 
 
-def replay_batches(
-    join: Join, data: Any, streams: Mapping[str, Any]
-) -> Iterator[pa.RecordBatch]:
+class Batches(Iterator[pa.RecordBatch]):
+    """The results of a join, made as they are asked for.
+
+    Attributes:
+        schema: the columns of a result.
+    """
+
+    def __init__(self, running: _Running) -> None:
+        self.schema: pa.Schema = result_schema(running.operator.plan, running.operator.columns)
+        self._running = running
+        self._results = running.results()
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._results)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of the rows so far."""
+        return self._running.operator.ledger()
+
+
+def replay_batches(join: Join, data: Any, streams: Mapping[str, Any]) -> Batches:
     """Run a join and hand out its results as they are made, for archives larger than memory."""
-    running = _Running(join, _sources(join, data, streams), keep_late=False)
-    return running.results()
+    return Batches(_Running(join, _sources(join, data, streams), keep_late=False))
 
 
 def count(join: Join, data: Any, streams: Mapping[str, Any]) -> Ledger:
@@ -109,15 +129,22 @@ class _Running:
         self.join = join
         self.sources = sources
         plan = join.plan({source.name: source.schema for source in sources})
-        self.operator = KeyedJoin(plan, [[] for _ in sources] if counting else None)
+        columns = [[] for _ in sources] if counting else None
+        self.operator = KeyedJoin(plan, columns, restorable=False)
         self.counting = counting
         self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None
         self.whole = all(source.whole for source in sources)
+        if self.whole:
+            self.operator.expect(sum(source.rows or 0 for source in sources))
 
     def results(self) -> Iterator[pa.RecordBatch]:
         """The results, as they are made."""
-        with _progress(sum(source.rows or 0 for source in self.sources)) as advance:
-            for batch in self._batches():
+        feeds = [
+            _Feed(position, source, self.operator, self.whole)
+            for position, source in enumerate(self.sources)
+        ]
+        with _progress(self.sources) as advance:
+            for batch in _batches(feeds):
                 for found in self.operator.process(batch):
                     if isinstance(found, Late):
                         self._keep_late(found)
@@ -138,22 +165,6 @@ class _Running:
             for position, rows in self.operator.late_rows(late):
                 self.late[position].append(rows)
 
-    def _batches(self) -> Iterator[Batch]:
-        """Batches in the order of arrival: the streams advance together."""
-        feeds = [
-            _Feed(position, source, self.operator) for position, source in enumerate(self.sources)
-        ]
-        while True:
-            for feed in feeds:
-                feed.fill()
-            waiting = [feed for feed in feeds if not feed.at_end]
-            # The stream whose known part ends first bounds what can be merged now.
-            bound = min(((feed.reach(), feed.position) for feed in waiting), default=None)
-            parts = [feed.ready(bound) for feed in feeds]
-            if bound is None and not any(part.time.size for part in parts):
-                return
-            yield merged(parts)
-
     def _warn(self) -> None:
         windows = self.join.time_windows
         late = {
@@ -164,49 +175,82 @@ class _Running:
         if late and windows is not None and windows.late == 0:
             worst = max(late, key=lambda name: late[name])
             warnings.warn(
-                f"{sum(late.values())} rows came out of order and were left out as late"
-                f" ({late[worst]} of stream {worst!r}); say how late rows may come, as in"
+                f"rows came out of order: {sum(late.values()):,} were left out as late"
+                f" ({late[worst]:,} of stream {worst!r}); say how late rows may come, as in"
                 " .within(…, late='30 seconds'), or sort them by time",
                 LateRowsWarning,
-                stacklevel=2,
+                stacklevel=_level_of_caller(),
             )
+
+
+def _level_of_caller() -> int:
+    """How many frames up the first one outside this package is, seen from whoever asks."""
+    level, frame = 0, sys._getframe()
+    while frame.f_globals["__name__"].startswith("streamshed.") and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _batches(feeds: Sequence[_Feed]) -> Iterator[Batch]:
+    """Batches in the order of arrival: the streams advance together."""
+    while True:
+        for feed in feeds:
+            feed.fill()
+        waiting = [feed for feed in feeds if not feed.at_end]
+        # The stream whose known part ends first bounds what can be merged now.
+        bound = min(((feed.reach(), feed.position) for feed in waiting), default=None)
+        parts = [feed.ready(bound) for feed in feeds]
+        if bound is None and not any(part.time.size for part in parts):
+            return
+        yield merged(parts)
 
 
 @dataclass
 class _Feed:
-    """One input: the part of it that is read and waits for the other streams."""
+    """One input: the part of it that is read and waits for the other streams.
+
+    Inputs that are all in memory are handed to the operator's payload as they are. Others are
+    handed over row by row as they are processed, so that rows that have left can be let go of.
+    """
 
     position: int
     source: Source
     operator: KeyedJoin
+    whole: bool
     at_end: bool = False
     pending: Tuples | None = None
-    chunks: Iterator[tuple[pa.RecordBatch, Places | None]] = field(init=False)
-    following: tuple[pa.RecordBatch, Places | None] | None = field(init=False)
+    rows: pa.RecordBatch | None = None
+    chunks: Iterator[tuple[pa.RecordBatch, Places]] = field(init=False)
+    following: tuple[pa.RecordBatch, Places] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.chunks = self._chunks()
         self.following = next(self.chunks, None)
 
-    def _chunks(self) -> Iterator[tuple[pa.RecordBatch, Places | None]]:
-        """The rows in pieces of a good size, with their places where the input is in memory."""
-        payload = self.operator.payload[self.position]
+    def _chunks(self) -> Iterator[tuple[pa.RecordBatch, Places]]:
+        """The rows in pieces of a good size, with their places if they have any yet."""
         for rows in self.source.batches():
-            places = payload.add(rows) if self.source.whole else None
+            places = self._payload().add(rows) if self.whole else NOWHERE
             for start in range(0, rows.num_rows, CHUNK):
-                end = start + CHUNK
-                yield rows.slice(start, CHUNK), None if places is None else places[start:end]
+                yield rows.slice(start, CHUNK), places[start : start + CHUNK]
+
+    def _payload(self) -> Payload:
+        return self.operator.payload[self.position]
 
     def fill(self) -> None:
         """Read on if nothing waits."""
-        while self.following is not None and (self.pending is None or not self.pending.time.size):
-            rows, places = self.following
-            self.following = next(self.chunks, None)
-            self.pending = self.operator.read(self.position, rows, places)
-        self.at_end = self.following is None
         if self.pending is None:
-            empty = pa.RecordBatch.from_pylist([], schema=self.source.schema)
-            self.pending = self.operator.read(self.position, empty)
+            self._read(pa.RecordBatch.from_pylist([], schema=self.source.schema), NOWHERE)
+        while (
+            self.following is not None and self.pending is not None and not len(self.pending.time)
+        ):
+            self._read(*self.following)
+            self.following = next(self.chunks, None)
+        self.at_end = self.following is None
+
+    def _read(self, rows: pa.RecordBatch, places: Places) -> None:
+        self.rows = rows
+        self.pending = self.operator.intake.read(self.position, rows, places)
 
     def reach(self) -> int:
         """How far in time the known part of this stream goes."""
@@ -220,6 +264,7 @@ class _Feed:
             bound: how far the slowest stream is known, and its position; None if all are read.
         """
         assert self.pending is not None
+        assert self.rows is not None
         tuples = self.pending
         cut = tuples.time.size
         if bound is not None:
@@ -227,7 +272,11 @@ class _Feed:
             side: Literal["left", "right"] = "right" if self.position <= position else "left"
             cut = int(np.searchsorted(tuples.arrival_time, reach, side))
         self.pending = tuples.part(cut, tuples.time.size)
-        return tuples.part(0, cut)
+        taken = tuples.part(0, cut)
+        if cut and not self.whole:
+            taken = taken._replace(payload=self._payload().add(self.rows.slice(0, cut)))
+            self.rows = self.rows.slice(cut)
+        return taken
 
 
 class _Advance(Protocol):
@@ -235,20 +284,21 @@ class _Advance(Protocol):
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[_Advance]:
+def _progress(sources: Sequence[Source]) -> Iterator[_Advance]:
     """A progress bar on a terminal, once the work has taken a second."""
     started = time.monotonic()
     shown: list[Any] = []
+    done = 0
 
     def advance(rows: int) -> None:
         nonlocal done
         done += rows
         if not shown and sys.stderr.isatty() and time.monotonic() - started > 1:
-            shown.extend(_bar(total))
+            known = [source.rows for source in sources if source.rows is not None]
+            shown.extend(_bar(sum(known) if len(known) == len(sources) else None))
         if shown:
             shown[0].update(shown[1], completed=done)
 
-    done = 0
     try:
         yield advance
     finally:
@@ -256,11 +306,11 @@ def _progress(total: int) -> Iterator[_Advance]:
             shown[0].stop()
 
 
-def _bar(total: int) -> tuple[Any, Any]:
+def _bar(total: int | None) -> tuple[Any, Any]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = ("replay", BarColumn(), MofNCompleteColumn(), "rows", TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     bar.start()
-    return bar, bar.add_task("replay", total=total or None)
+    return bar, bar.add_task("replay", total=total)

@@ -50,10 +50,11 @@ def open_source(name: str, data: Any) -> Source:
         data = data.collect()
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
-        # Frames are in memory; a relation of a database may be larger, and is read as it comes.
-        return _whole(name, reader.read_all()) if kind == "polars" else _streamed(
-            name, reader.schema, reader
-        )
+        # Frames are in memory anyway, and a connection of DuckDB has one open result at a time:
+        # two of its relations cannot be read side by side.
+        if kind == "polars" or "duckdb" in kind:
+            return _whole(name, reader.read_all())
+        return _streamed(name, reader.schema, reader)
     if isinstance(data, Iterable):
         return _iterated(name, iter(data))
     raise InputError(

@@ -85,8 +85,8 @@ def _given_arrivals(
 
 def _arrivals(con: duckdb.DuckDBPyConnection, workload: Workload) -> None:
     """Table `arrivals`: every row with its arrival number (Time and order)."""
-    time = "ts" if workload.timed else "row"
     if workload.by:
+        time = "ts" if workload.timed else "place"
         numbered = table(workload)
         place = pa.array(range(numbered.num_rows), pa.int64())
         con.register("input", numbered.append_column("place", place))
@@ -98,6 +98,7 @@ def _arrivals(con: duckdb.DuckDBPyConnection, workload: Workload) -> None:
             FROM input JOIN (VALUES {names}) AS streams(position, stream)
             USING (stream)""")
         return
+    time = "ts" if workload.timed else "row"
     parts = []
     for position, (name, part) in enumerate(tables(workload).items()):
         con.register(f"input{position}", part)
@@ -132,7 +133,7 @@ def _fates(con: duckdb.DuckDBPyConnection, workload: Workload) -> Judged:
 
 
 def _clock(workload: Workload, seen: list[list[int]], clock: int | None) -> int | None:
-    """The clock after all that was seen, computed from the beginning (The clock)."""
+    """The clock after all that was seen, from what it was before (The clock)."""
     if not workload.timed:
         return None
     if workload.by or workload.clock == "max":
@@ -151,15 +152,16 @@ def _clock(workload: Workload, seen: list[list[int]], clock: int | None) -> int 
             for time, start in zip(latest, since, strict=True)
             if newest - start <= workload.idle
         ]
-    return None if None in latest else int(min(latest))
+    if None in latest:
+        return clock
+    return int(min(latest)) if clock is None else max(clock, int(min(latest)))
 
 
 def _take(con: duckdb.DuckDBPyConnection, workload: Workload, judgement: Judged) -> None:
     """Table `taken`: the rows that take part, each with the arrival number that ends its life.
 
     A row ends with the N-th row of its stream after it, or at the first later arrival by which the
-    clock has passed it by more than its window and `late`. The clock may step back when an idle
-    stream comes to life; what expired before stays away.
+    clock has passed it by more than its window and `late`.
     """
     clocks = np.array([-NEVER if c is None else c for c in judgement.clocks], dtype=np.int64)
     taken = np.array([fate == "taken" for fate in judgement.fates])

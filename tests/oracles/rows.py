@@ -121,8 +121,8 @@ def arrival_order(workload: Workload) -> list[Row]:
 
     Row i of a stream arrives at the largest time among its rows 0…i; rows are merged by that time,
     the position of the stream and the row number. Before the first known time of its stream a row
-    arrives ahead of all others. Without a time column the row number is the time. One input told
-    apart by a column keeps its order.
+    arrives ahead of all others. One input told apart by a column keeps its order. Without a time
+    column the time of a row is its number in its input.
     """
     rows = workload.rows
     if not workload.timed:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
+
+import pyarrow as pa
+
+from streamshed.operators.intake import key_hash
 
 from .rows import Key, Stream, Workload, Worth
 
@@ -121,21 +126,12 @@ class Oldest(Rule):
 
 
 class _Keys(Rule):
-    """The lowest standing of a key; then the smallest draw of its entry; then the oldest tuple.
+    """The lowest standing of a key; then the smallest lot of key and stream; then the oldest."""
 
-    A key's entry in a window is made by the first of its tuples there, and drawn from that
-    tuple's arrival number; it is gone when the last of them leaves. Streams told apart by a column
-    have one window, and a key one entry in it.
-    """
-
-    def __init__(self, workload: Workload, windows: Windows) -> None:
-        """Start without entries."""
-        super().__init__(workload, windows)
-        self.draws: dict[tuple[Stream | None, Key], int] = {}
-
-    def entry(self, held: Held) -> tuple[Stream | None, Key]:
-        """The entry a tuple belongs to."""
-        return (None if self.workload.by else held.stream), held.key
+    def lot(self, held: Held) -> int:
+        """The number of a key in a stream in the draw among keys of equal standing."""
+        position = 0 if self.workload.by else self.workload.position(held.stream)
+        return mix(_hash(held.key) ^ draw(self.workload.seed, position))
 
     def standings(self) -> Counter[Key]:
         """What the key with the least of it is shed for."""
@@ -144,19 +140,15 @@ class _Keys(Rule):
     def victim(self, window: list[Held], newcomer: Held) -> Held:
         """The oldest tuple of the entry of lowest standing."""
         standings = self.standings()
-        return min(
-            window,
-            key=lambda held: (standings[held.key], self.draws[self.entry(held)], held.age),
-        )
+        return min(window, key=lambda held: (standings[held.key], self.lot(held), held.age))
 
-    def stored(self, held: Held) -> None:
-        """Make the entry, where there is none."""
-        self.draws.setdefault(self.entry(held), draw(self.workload.seed, held.arrival))
 
-    def left(self, held: Held) -> None:
-        """Unmake the entry with its last tuple."""
-        if all(self.entry(other) != self.entry(held) for other in self.everything()):
-            del self.draws[self.entry(held)]
+@cache
+def _hash(key: Key) -> int:
+    """The 64 bits that a key is reduced to; how is the engine's own affair, not a decision."""
+    rows = pa.record_batch({"k": [key]})
+    hashed, _ = key_hash(rows, ["k"], [pa.string() if isinstance(key, str) else pa.int64()])
+    return int(hashed[0])
 
 
 class Frequency(_Keys):
@@ -185,7 +177,6 @@ class Output(_Keys):
 
     def left(self, held: Held) -> None:
         """Forget a key that is in no window."""
-        super().left(held)
         if all(other.key != held.key for other in self.everything()):
             del self.results[held.key]
 

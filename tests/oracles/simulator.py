@@ -75,7 +75,7 @@ def simulate(
     run = _Run(workload)
     for number, row in enumerate(arrival_order(workload) if order is None else order):
         run.arrive(number, row)
-        run.outcome.clocks.append(run.clock())
+        run.outcome.clocks.append(run.clock)
         if trace:
             run.outcome.trace.append({s: replace(e) for s, e in run.outcome.ledger.items()})
     return run.outcome
@@ -89,6 +89,7 @@ class _Run:
         self.windows = self.outcome.windows
         self.newest: dict[Stream, int] = {}
         self.first: int | None = None
+        self.clock: int | None = None
         self.numbers: Counter[Stream] = Counter()
         if not workload.by:
             for name in workload.names:
@@ -111,14 +112,14 @@ class _Run:
             account.filtered += 1
             return
         # 3. Late
-        clock = self.clock()
-        if clock is not None and row.time < clock - self.workload.late:
+        if self.clock is not None and row.time < self.clock - self.workload.late:
             account.late += 1
             return
         # 4. Advance
         self.newest[row.stream] = max(self.newest.get(row.stream, row.time), row.time)
         if self.first is None:
             self.first = row.time
+        self.advance()
         order = self.numbers[row.stream]
         self.numbers[row.stream] += 1
         t = Held(row.stream, row.key, row.time, row.row, row.worth, number, order)
@@ -138,10 +139,14 @@ class _Run:
         account.stored += 1
         self.rule.stored(t)
 
-    def clock(self) -> int | None:
-        """The clock (The clock); none in a join of row windows only."""
-        if not self.newest or not self.workload.timed:
-            return None
+    def advance(self) -> None:
+        """Compute the clock anew; it never goes back. Row windows alone need none."""
+        shown = self.shown() if self.workload.timed else None
+        if shown is not None and (self.clock is None or shown > self.clock):
+            self.clock = shown
+
+    def shown(self) -> int | None:
+        """What the times seen make of the clock (The clock)."""
         newest = max(self.newest.values())
         if self.workload.by or self.workload.clock == "max":
             return newest
@@ -157,8 +162,7 @@ class _Run:
 
     def expire(self, number: int) -> None:
         """Step 5: stream by stream, or all as one where a column tells the streams apart."""
-        clock = self.clock()
-        if clock is None:
+        if self.clock is None:
             return
         if self.workload.by:
             lanes = [[held for window in self.windows.values() for held in window]]
@@ -167,7 +171,7 @@ class _Run:
         for lane in lanes:
             for held in sorted(lane, key=lambda held: held.age):
                 kind, size = self.workload.window(held.stream)
-                if kind == "time" and clock - held.time > size + self.workload.late:
+                if kind == "time" and self.clock - held.time > size + self.workload.late:
                     self.expiry(held, number)
 
     def expire_rows(self, t: Held) -> None:

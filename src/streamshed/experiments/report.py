@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -88,20 +88,17 @@ def summarise(runs: Sequence[Row], by: Sequence[str], value: str) -> list[Row]:
         >>> summarise([{"m": 1, "y": 2}, {"m": 1, "y": 4}], ["m"], "y")
         [{'m': 1, 'y_mean': 3.0, 'y_deviation': 1.4142135623730951, 'runs': 2}]
     """
-    table = pa.Table.from_pylist(list(runs)).group_by(list(by), use_threads=False)
-    # With one run there is no deviation to speak of; Arrow says null.
-    spread = pc.VarianceOptions(ddof=1)
-    grouped = table.aggregate(
-        [(value, "mean"), (value, "stddev", spread), (value, "count")]
-    ).to_pylist()
+    values: dict[tuple[Any, ...], list[float]] = {}
+    for run in runs:
+        values.setdefault(tuple(run[name] for name in by), []).append(run[value])
     return [
-        {name: row[name] for name in by}
+        dict(zip(by, setting, strict=True))
         | {
-            f"{value}_mean": row[f"{value}_mean"],
-            f"{value}_deviation": row[f"{value}_stddev"] or 0.0,
-            "runs": row[f"{value}_count"],
+            f"{value}_mean": statistics.fmean(measured),
+            f"{value}_deviation": statistics.stdev(measured) if len(measured) > 1 else 0.0,
+            "runs": len(measured),
         }
-        for row in grouped
+        for setting, measured in values.items()
     ]
 
 
@@ -174,12 +171,13 @@ class Report:
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
             groups.setdefault(tuple(row[panel] for panel in panels), []).append(row)
+        styles = {line: number for number, line in enumerate(dict.fromkeys(r[lines] for r in rows))}
         columns = min(4, len(groups))
         height = -(-len(groups) // columns)
         figure.set_size_inches(3.4 * columns + 1.2, 2.9 * height)
         axes = figure.subplots(height, columns, squeeze=False).ravel()
         for axis, (values, group) in zip(axes, groups.items(), strict=False):
-            _draw_lines(axis, group, x, y, lines)
+            _draw_lines(axis, group, x, y, lines, styles)
             pairs = zip(panels, values, strict=True)
             axis.set_title(", ".join(f"{name} {_shown(value)}" for name, value in pairs), size=8)
             axis.set_xlabel(x, size=8)
@@ -234,6 +232,7 @@ def verdict_markdown(title: str, claims: Sequence[Claim]) -> str:
     parts = [f"# {title}", "", f"{held} of {len(claims)} claims hold in every setting tried.", ""]
     parts += ["| figure | the paper says | holds |", "|---|---|---|"]
     parts += [f"| {c.figure} | {_cell(c.paper_says)} | {_outcome(c)} |" for c in claims]
+    measured = None
     for claim in claims:
         parts += [
             "",
@@ -241,7 +240,8 @@ def verdict_markdown(title: str, claims: Sequence[Claim]) -> str:
             "",
             f"**{_outcome(claim)}.**",
         ]
-        parts += ["", claim.measured]
+        parts += ["", "Measured as above." if claim.measured == measured else claim.measured]
+        measured = claim.measured
         if claim.holds_for and claim.fails_for:
             parts += ["", f"- Holds for: {'; '.join(claim.holds_for)}."]
             parts += [f"- Fails for: {'; '.join(claim.fails_for)}."]
@@ -272,18 +272,19 @@ def _new_figure() -> Any:
     return figure
 
 
-def _draw_lines(axis: Axes, rows: Iterable[Row], x: str, y: str, lines: str) -> None:
-    by_line: dict[Any, list[Row]] = {}
-    for row in rows:
-        by_line.setdefault(row[lines], []).append(row)
-    for number, (line, points) in enumerate(by_line.items()):
+def _draw_lines(
+    axis: Axes, rows: Sequence[Row], x: str, y: str, lines: str, styles: Mapping[Any, int]
+) -> None:
+    """Draw each line in the style that it has in every panel."""
+    for line, style in styles.items():
+        points = sorted((row for row in rows if row[lines] == line), key=lambda row: row[x])
         axis.errorbar(
             [point[x] for point in points],
             [point[f"{y}_mean"] for point in points],
             yerr=[point[f"{y}_deviation"] for point in points],
             label=_shown(line),
-            color=f"C{number}",
-            marker="os^Dvx*"[number % 7],
+            color=f"C{style}",
+            marker="os^Dvx*"[style % 7],
             markersize=3,
             linewidth=1,
             capsize=2,

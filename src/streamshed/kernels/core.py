@@ -149,30 +149,30 @@ class Field(NamedTuple):
 
     per: str
     dtype: npt.DTypeLike
-    fill: int = 0
+    fill: int | None = 0
+    """The value of every element at the start; None if each is written before it is read."""
     times: int = 1
+    kept: bool = False
+    """Whether a checkpoint keeps the array as it is; others are made anew from the rows."""
 
     def make(self, shape: Shape) -> npt.NDArray[Any]:
         """The array at its start."""
-        size = shape.room(self.per) * self.times
-        if self.fill == 0:
-            return np.zeros(size, self.dtype)
-        return _filled(size, self)
+        return self.grown(np.empty(0, self.dtype), shape)
 
     def grown(self, array: npt.NDArray[Any], shape: Shape) -> npt.NDArray[Any]:
         """The array with the room that the shape asks for; what it held stays."""
-        missing = shape.room(self.per) * self.times - len(array)
-        return array if missing <= 0 else np.concatenate([array, _filled(missing, self)])
-
-
-def _filled(size: int, field: Field) -> npt.NDArray[Any]:
-    array = np.empty(size, field.dtype)
-    if array.dtype.names is None:
-        array[:] = field.fill
-    else:
-        for name in array.dtype.names:
-            array[name] = field.fill
-    return array
+        size = shape.room(self.per) * self.times
+        if size <= len(array):
+            return array
+        # Without a fill, room that is never used stays untouched and costs no memory.
+        larger = np.zeros(size, self.dtype) if self.fill == 0 else np.empty(size, self.dtype)
+        # As bytes: numpy copies records field by field.
+        larger.view(np.uint8)[: array.nbytes] = array.view(np.uint8)
+        if self.fill:
+            new = larger[len(array) :]
+            for name in larger.dtype.names or [...]:
+                new[name] = self.fill
+        return larger
 
 
 State = TypeVar("State", bound=NamedTuple)
@@ -194,17 +194,17 @@ def grown(state: State, layout: dict[str, Field], shape: Shape) -> State:
 def core_layout() -> dict[str, Field]:
     """The arrays of a `Core`."""
     return {
-        "rows": Field("row", ROW),
-        "keys": Field("key", KEY),
-        "heads": Field("entry", np.int32),
+        "rows": Field("row", ROW, None),
+        "keys": Field("key", KEY, None),
+        "heads": Field("entry", np.int32, None),
         "table": Field("table", np.uint64),
-        "items": Field("disorder", np.int32, NONE),
-        "place": Field("disordered row", np.int32, NONE),
+        "items": Field("disorder", np.int32, None),
+        "place": Field("disordered row", np.int32, None),
         "sizes": Field("lane", np.int64),
         "lanes": Field("lane", LANE, NONE),
         "pools": Field("pool", POOL),
-        "recent": Field("recent", RECENT, NONE),
-        "counts": Field("stream", np.int64, times=FATES),
+        "recent": Field("recent", RECENT, NONE, kept=True),
+        "counts": Field("stream", np.int64, times=FATES, kept=True),
         "numbers": Field("once", np.int64, times=NUMBERS),
     }
 

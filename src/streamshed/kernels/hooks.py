@@ -38,6 +38,17 @@ def produced(policy, core, key, stream, pattern, members, count):  # type: ignor
 
 
 @hook
+def mark(policy, core, row):  # type: ignore[no-untyped-def]
+    """What a checkpoint must keep of a row so that `restored` can put it where it was."""
+    return 0
+
+
+@hook
+def restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    """A row is stored again after a restart; rows come in the order of their arrival."""
+
+
+@hook
 def precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
     """Whether an item stands before another in the heap that the state holds."""
     return item < other

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamshed.errors import InputError
+from streamshed.errors import InputError, listed
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
 from streamshed.kernels.merging import merge_order, running_maximum
 from streamshed.operators.keyed_loop import Batch
@@ -48,8 +49,6 @@ class StreamNames:
 
     def numbers(self, values: pa.Array) -> npt.NDArray[np.int32]:
         """The number of each value; a new value gets the next one."""
-        if pa.types.is_dictionary(values.type):
-            values = values.cast(values.type.value_type)
         encoded = values.dictionary_encode(null_encoding="encode")
         known = np.array(
             [self.number.setdefault(v, len(self.number)) for v in encoded.dictionary.to_pylist()],
@@ -80,13 +79,15 @@ class Intake:
         """
         stream = self.plan.streams[position]
         time, no_time = self._times(stream, rows, self.rows_seen[position])
-        hashed, no_key = key_hash(rows, stream.key, self.plan.key_types)
+        hashed, no_key = self._keys(stream, rows)
         null = _either(no_time, no_key)
-        worth = WORTHLESS if stream.worth is None else _order_key(rows.column(stream.worth))
+        worth = WORTHLESS
+        if stream.worth is not None:
+            worth = _order_key(_plain(rows.column(stream.worth)), self._common_worth())
         if self.plan.by is None:
             number = np.full(rows.num_rows, position, np.int32)
         else:
-            values = rows.column(self.plan.by)
+            values = _plain(rows.column(self.plan.by))
             number = self.names.numbers(values)
             if values.null_count:
                 null = _either(null, _mask(values.is_null()))
@@ -102,10 +103,10 @@ class Intake:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         if stream.time is None:
             return np.arange(first, first + rows.num_rows, dtype=np.int64), NOTHING
-        column = rows.column(stream.time)
+        column = _plain(rows.column(stream.time))
         null = _mask(column.is_null()) if column.null_count else NOTHING
         try:
-            times = _words(column.cast(self.plan.time_type, safe=False), 0)
+            times = _words(column.cast(options=_to_coarser(self.plan.time_type)), 0)
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"stream {stream.name!r}, column {stream.time!r}: a time cannot be read"
@@ -119,6 +120,30 @@ class Intake:
             )
         return times, null
 
+    def _keys(
+        self, stream: StreamPlan, rows: pa.RecordBatch
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        try:
+            return key_hash(rows, stream.key, self.plan.key_types)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"stream {stream.name!r}, column {listed(stream.key)}: a key cannot be read"
+                f" ({error}); use values that fit {', '.join(map(str, self.plan.key_types))}, the"
+                " type in which the keys of all streams are compared"
+            ) from error
+
+    def _common_worth(self) -> pa.DataType | None:
+        """The type to compare worths in, where those of different types share a budget."""
+        types = {
+            _plain_type(stream.schema.field(stream.worth).type)
+            for stream in self.plan.streams
+            if stream.worth is not None
+        }
+        if self.plan.total is None or len(types) == 1:
+            return None
+        in_time = any(pa.types.is_timestamp(kind) or pa.types.is_date(kind) for kind in types)
+        return pa.timestamp("us") if in_time else pa.float64()
+
 
 def key_hash(
     rows: pa.RecordBatch, columns: Sequence[str], types: Sequence[pa.DataType]
@@ -127,10 +152,10 @@ def key_hash(
     hashed: npt.NDArray[np.uint64] | None = None
     null = NOTHING
     for name, kind in zip(columns, types, strict=True):
-        column = rows.column(name)
+        column = _plain(rows.column(name)).cast(kind)
         if column.null_count:
             null = _either(null, _mask(column.is_null()))
-        for words in _key_words(column.cast(kind)):
+        for words in _key_words(column):
             if hashed is None:
                 hashed = hash_words(words)
             else:
@@ -184,19 +209,39 @@ def _words(column: pa.Array, null: int) -> npt.NDArray[np.int64]:
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
 
-def _order_key(column: pa.Array) -> npt.NDArray[np.int64]:
+def _order_key(column: pa.Array, common: pa.DataType | None) -> npt.NDArray[np.int64]:
     """Integers in the order of the column's values, null and NaN below all."""
+    if common is not None:
+        zone = column.type.tz if pa.types.is_timestamp(column.type) else None
+        kind = pa.timestamp(common.unit, zone) if pa.types.is_timestamp(common) else common
+        column = column.cast(kind, safe=False)
     if pa.types.is_decimal(column.type) or pa.types.is_floating(column.type):
         values = column.cast(pa.float64()).to_numpy(zero_copy_only=False).copy()
         values[np.isnan(values)] = -np.inf
         values += 0.0  # one zero only
         bits = values.view(np.int64)
         order = np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
+    elif pa.types.is_uint64(column.type):
+        order = _words(column, 0) ^ np.int64(-(2**63))
     else:
         order = _words(column, 0)
     if column.null_count:
         order = np.where(_mask(column.is_null()), np.iinfo(np.int64).min, order)
     return order
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """The values themselves: a dictionary may hold a null, which its indices do not show."""
+    return column.cast(_plain_type(column.type))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _to_coarser(kind: pa.DataType) -> pc.CastOptions:
+    """A cast that may drop fractions of a unit of time, but no more."""
+    return pc.CastOptions(target_type=kind, allow_time_truncate=True)
 
 
 def _mask(flags: pa.Array) -> npt.NDArray[np.bool_]:

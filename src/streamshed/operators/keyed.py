@@ -11,20 +11,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.kernels.core import (
+    ARRIVALS,
     BOUNDLESS,
     CLOCK,
     FATES,
     FIRST_SEEN,
     FREE_KEY,
     FREE_ROW,
+    KEYS_USED,
     NEVER,
     NEWEST,
     NONE,
     PINNED,
     RESULTS,
     ROWS_USED,
-    KEYS_USED,
     Core,
+    Field,
     Settings,
     Shape,
     core_layout,
@@ -33,7 +35,8 @@ from streamshed.kernels.core import (
 )
 from streamshed.kernels.table import refill
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.operators.intake import Intake, StreamNames, Tuples, needs_check
+from streamshed.operators.checkpoint import ARRIVAL, MARK, Delta, Head, SegmentName, Snapshot
+from streamshed.operators.intake import NOTHING, WORTHLESS, Intake, StreamNames, Tuples, needs_check
 from streamshed.operators.keyed_loop import (
     DONE,
     EMITTING,
@@ -42,20 +45,29 @@ from streamshed.operators.keyed_loop import (
     MEMBERS,
     NEXT,
     Batch,
+    marks_of,
     out_room,
+    rebuild,
     run,
     work_room,
 )
-from streamshed.operators.payload import Payload, Places
-from streamshed.operators.plan import Plan
+from streamshed.operators.payload import Payload, Places, live_offsets, places_in
+from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.operators.results import named_results, told_apart_results
-from streamshed.operators.snapshot import Snapshot
 from streamshed.policies import Exact, Policy
 
 CHUNK = 1 << 16
 """Tuples handed to the loop at once: room is made for so many before it starts."""
 OUTPUT = 1 << 16
 """Results in the output buffer."""
+
+EMPTY = (
+    np.empty(0, np.int32),
+    np.empty(0, np.int64),
+    np.empty(0, np.uint64),
+    np.empty(0, np.int64),
+)
+NO_TIMES = np.empty(0, np.int64)
 
 
 class Block(NamedTuple):
@@ -83,16 +95,19 @@ class KeyedJoin:
     Args:
         plan: the join, checked against its inputs.
         keep: for each input the columns that results need; all of them by default.
+        restorable: whether a checkpoint may be asked for, which needs the columns of keys and times.
     """
 
-    def __init__(self, plan: Plan, keep: Sequence[Sequence[str]] | None = None) -> None:
+    def __init__(
+        self, plan: Plan, keep: Sequence[Sequence[str]] | None = None, restorable: bool = True
+    ) -> None:
         self.plan = plan
         self.checked = needs_check(plan.key_types)
         wanted = keep if keep is not None else [stream.schema.names for stream in plan.streams]
         self.columns = [list(names) for names in wanted]
         self.intake = Intake(plan)
         self.payload = [
-            Payload(_kept(stream.schema, names, stream.key if self.checked else ()))
+            Payload(_kept(stream, names, self.checked, plan.by if restorable else None, restorable))
             for stream, names in zip(plan.streams, self.columns, strict=True)
         ]
         self.policy: Policy = plan.policy if self._bounded() else Exact()
@@ -116,6 +131,7 @@ class KeyedJoin:
         self.work = work_room(0, lanes, plan.by is not None)
         self.out = out_room(OUTPUT, lanes, CHUNK)
         self.rejected = 0
+        self.expected = 0
 
     def _bounded(self) -> bool:
         plan = self.plan
@@ -187,12 +203,16 @@ class KeyedJoin:
                     self.out.results["end"][:made].copy(),
                 )
 
+    def expect(self, tuples: int) -> None:
+        """Say how many tuples will come, so that the arrays need not grow; unused room is free."""
+        self.expected = tuples
+
     def _make_room(self, tuples: int) -> None:
         """Let the arrays grow so that the loop never runs out of room."""
         core, plan, old = self.core, self.plan, self.shape
         held, budget = core.pools["held"], core.pools["budget"]
         stored, fullest = int(held.sum()), int(held.max())
-        rows = _enough(old.rows, stored + tuples, _most(budget))
+        rows = _enough(old.rows, max(stored + tuples, self.expected // 4), _most(budget))
         streams = _enough(old.streams, len(self.intake.names.number)) if plan.by else old.streams
         disordered = self.intake.disorder > 0
         disorder = int(core.sizes.max()) + tuples if disordered else 0
@@ -200,7 +220,7 @@ class KeyedJoin:
             old,
             rows=rows,
             keys=rows + 1,
-            table=max(old.table, 1 << int(rows * 1.4 + 2).bit_length()),
+            table=max(old.table, _directory(min(rows, int(core.numbers[KEYS_USED]) + tuples))),
             streams=streams,
             recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
             held=_enough(old.held, fullest + tuples, int(budget.max()))
@@ -224,17 +244,9 @@ class KeyedJoin:
 
     def compact(self) -> None:
         """Let go of users' rows that nobody can ask for any more, when there are many."""
-        rows = self.core.rows
-        for position, payload in enumerate(self.payload):
-            held = self.core.pools["held"].sum() if self.plan.by else self.core.counts[position * FATES + 1]
-            if payload.rows <= 2 * held + CHUNK:
-                continue
-            used = rows[: self.core.numbers[ROWS_USED]]
-            live = used["arrival"] != NONE
-            if not self.plan.by:
-                live &= used["stream"] == position
-            chosen = np.flatnonzero(live)
-            rows["payload"][chosen] = payload.compact(rows["payload"][chosen])
+        stored = int(self.core.pools["held"].sum())
+        if sum(payload.rows for payload in self.payload) > 2 * stored + CHUNK:
+            self.seal()
 
     # -- what comes out --------------------------------------------------------------------------
 
@@ -271,16 +283,8 @@ class KeyedJoin:
         )
 
     def state_bytes(self) -> int:
-        """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work.
-
-        Rows and keys are numbered from 0, so that what is beyond the highest number ever used is
-        memory that was never touched.
-        """
-        used = replace(
-            self.shape,
-            rows=int(self.core.numbers[ROWS_USED]),
-            keys=int(self.core.numbers[KEYS_USED]),
-        )
+        """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work."""
+        used = self._used()
         layouts = [core_layout(), self.policy.layout(self.shape)]
         fields = [field for layout in layouts for field in layout.values()]
         partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
@@ -288,57 +292,150 @@ class KeyedJoin:
             used.room(field.per) * field.times * np.dtype(field.dtype).itemsize for field in fields
         )
 
+    def _used(self) -> Shape:
+        """The part of the room that is or was in use: rows and keys are numbered from 0."""
+        return replace(
+            self.shape,
+            rows=int(self.core.numbers[ROWS_USED]),
+            keys=int(self.core.numbers[KEYS_USED]),
+            held=min(self.shape.held, int(self.core.pools["held"].max())),
+            disorder=min(self.shape.disorder, int(self.core.sizes.max())),
+        )
+
     # -- stop and go on --------------------------------------------------------------------------
+
+    def seal(self, whole: bool = False) -> Delta:
+        """Let go of all rows that have left; returns what has changed since the last time.
+
+        Args:
+            whole: put all rows together anew, so that the change is the whole state.
+        """
+        if self.work.cursor[EMITTING] or self.work.cursor[NEXT]:
+            raise AssertionError("a join is sealed between batches, not within one")
+        used = self.core.rows[: self.core.numbers[ROWS_USED]]
+        rows = np.flatnonzero(used["arrival"] != NONE)
+        rows = rows[np.argsort(used["arrival"][rows])]
+        stream = None if self.plan.by else used["stream"][rows]
+        segments: dict[SegmentName, pa.RecordBatch] = {}
+        live: dict[SegmentName, npt.NDArray[np.uint8]] = {}
+        removed: list[SegmentName] = []
+        for position, payload in enumerate(self.payload):
+            mine = rows if stream is None else rows[stream == position]
+            change = payload.seal(used["payload"][mine], whole)
+            used["payload"][mine] = change.places
+            if change.new is not None:
+                segment = payload.segments[change.new]
+                segments[position, change.new] = self._stored_form(segment, mine[change.moved])
+            live |= {(position, number): bitmap for number, bitmap in change.live.items()}
+            removed += [(position, number) for number in change.removed]
+        return Delta(self._head(rows), segments, live, removed)
+
+    def _stored_form(
+        self, segment: pa.RecordBatch, rows: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        """A segment with what is needed to store its rows again."""
+        stored = segment.append_column(ARRIVAL, pa.array(self.core.rows["arrival"][rows]))
+        if self.policy.marks == "fixed":
+            stored = stored.append_column(MARK, pa.array(self._marks(rows)))
+        return stored
+
+    def _marks(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        marks = np.zeros(len(rows), np.int64)
+        marks_of(self.core, self.state, rows, marks)
+        return marks
+
+    def _head(self, rows: npt.NDArray[np.int64]) -> Head:
+        arrays = {
+            "numbers": self.core.numbers.copy(),
+            "newest": self.core.lanes["newest"].copy(),
+        }
+        for prefix, state, layout in self._states():
+            for name, form in layout.items():
+                if form.kept:
+                    arrays[prefix + name] = getattr(state, name).copy()
+        if self.policy.marks == "moving":
+            arrays["marks"] = self._marks(rows)
+        numbers = {
+            "rows_seen": self.intake.rows_seen,
+            "newest": self.intake.newest,
+            "disorder": self.intake.disorder,
+            "rejected": self.rejected,
+            "next_segments": [payload.next_segment for payload in self.payload],
+            "streams": self.shape.streams,
+        }
+        return Head(_about(self.plan), numbers, arrays, list(self.intake.names.number))
+
+    def _states(self) -> list[tuple[str, Any, dict[str, Field]]]:
+        return [
+            ("core.", self.core, core_layout()),
+            ("policy.", self.state, self.policy.layout(self.shape)),
+        ]
 
     def snapshot(self) -> Snapshot:
         """All that is needed to go on later, or elsewhere, as if nothing had happened."""
-        if self.work.cursor[EMITTING] or self.work.cursor[NEXT]:
-            raise AssertionError("a snapshot is taken between batches, not within one")
-        arrays = {f"core.{name}": getattr(self.core, name).copy() for name in core_layout()}
-        for name in self.policy.layout(self.shape):
-            arrays[f"policy.{name}"] = getattr(self.state, name).copy()
-        return Snapshot(
-            about=_about(self.plan),
-            shape=self.shape,
-            arrays=arrays,
-            segments=[dict(payload.segments) for payload in self.payload],
-            next_segments=[payload.next_segment for payload in self.payload],
-            rows_seen=list(self.intake.rows_seen),
-            newest=list(self.intake.newest),
-            disorder=self.intake.disorder,
-            names=list(self.intake.names.number),
-            rejected=self.rejected,
-        )
+        delta = self.seal(whole=True)
+        return Snapshot(delta.head, delta.segments)
 
     @classmethod
     def restore(
         cls, plan: Plan, snapshot: Snapshot, keep: Sequence[Sequence[str]] | None = None
     ) -> KeyedJoin:
         """The join as it was when the snapshot was taken."""
-        snapshot.check(_about(plan))
+        head = snapshot.head
+        head.check(_about(plan))
         join = cls(plan, keep)
-        arrays = {name: array.copy() for name, array in snapshot.arrays.items()}
-        join.shape = snapshot.shape
-        join.core = join.core._replace(**{name: arrays[f"core.{name}"] for name in core_layout()})
-        join.state = join.state._replace(
-            **{name: arrays[f"policy.{name}"] for name in join.policy.layout(join.shape)}
-        )
-        join.work = work_room(join.shape.rows, join.shape.streams, plan.by is not None)
-        for payload, segments, following in zip(
-            join.payload, snapshot.segments, snapshot.next_segments, strict=True
-        ):
-            payload.segments = dict(segments)
-            payload.next_segment = following
-            payload.rows = sum(segment.num_rows for segment in segments.values())
-        join.intake = Intake(
-            plan,
-            StreamNames({name: number for number, name in enumerate(snapshot.names)}),
-            list(snapshot.rows_seen),
-            list(snapshot.newest),
-            snapshot.disorder,
-        )
-        join.rejected = snapshot.rejected
+        join.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
+        batch, arrivals, marks = join._read_again(snapshot)
+        join.intake.rows_seen = list(head.numbers["rows_seen"])
+        join.intake.newest = list(head.numbers["newest"])
+        join.intake.disorder = head.numbers["disorder"]
+        join.rejected = head.numbers["rejected"]
+        join._make_room(len(arrivals))
+        join.core.lanes["newest"] = head.arrays["newest"]
+        rebuild(join.core, join.state, batch, arrivals, head.arrays.get("marks", marks))
+        for prefix, state, layout in join._states():
+            for name, form in layout.items():
+                if form.kept:
+                    saved = head.arrays[prefix + name]
+                    getattr(state, name)[: len(saved)] = saved
+        kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
+        join.core.numbers[kept] = head.arrays["numbers"][kept]
+        # Rows are numbered anew, in the order of their arrival.
+        recent = join.core.recent
+        recent["row"] = np.searchsorted(arrivals, recent["arrival"])
+        gone = ~np.isin(recent["arrival"], arrivals)
+        recent["row"][gone] = 0
+        recent["arrival"][gone] = NONE
         return join
+
+    def _read_again(
+        self, snapshot: Snapshot
+    ) -> tuple[Batch, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rows of a snapshot as tuples in the order of their arrival."""
+        parts: list[Tuples] = []
+        arrivals, marks = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for (position, number), stored in snapshot.segments.items():
+            offsets = live_offsets(stored.num_rows, snapshot.live.get((position, number)))
+            payload = self.payload[position]
+            payload.unseal(number, stored.select(payload.schema.names), len(offsets))
+            tuples = self.intake.read(position, stored, np.empty(0, np.int64))
+            chosen = [column[offsets] if column.size else column for column in tuples[:3]]
+            parts.append(
+                Tuples(*chosen, places_in(number, offsets), NOTHING, WORTHLESS, NO_TIMES)
+            )
+            arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
+            if self.policy.marks == "fixed":
+                marks.append(stored.column(MARK).to_numpy()[offsets])
+        for payload, following in zip(
+            self.payload, snapshot.head.numbers["next_segments"], strict=True
+        ):
+            payload.next_segment = following
+        number_of = np.concatenate(arrivals)
+        order = np.argsort(number_of)
+        mark = np.concatenate(marks)
+        columns = [np.concatenate([part[i] for part in parts] or [EMPTY[i]]) for i in range(4)]
+        batch = Batch(*(_owned(column[order]) for column in columns), NOTHING, WORTHLESS)
+        return batch, number_of[order], mark[order] if mark.size else np.zeros(len(order), np.int64)
 
 
 def _owned(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -346,15 +443,30 @@ def _owned(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(column, requirements=["C", "W"])
 
 
-def _kept(schema: pa.Schema, names: Sequence[str], keys: Sequence[str]) -> pa.Schema:
-    kept = list(dict.fromkeys([*names, *keys]))
-    return pa.schema([schema.field(name) for name in kept])
+def _kept(
+    stream: StreamPlan, names: Sequence[str], checked: bool, by: str | None, restorable: bool
+) -> pa.Schema:
+    """The columns of an input that are kept: those of results, and those needed besides."""
+    kept = [*names]
+    if checked or restorable:
+        kept += stream.key
+    if restorable:
+        kept += [column for column in (stream.time, by) if column is not None]
+    return pa.schema([stream.schema.field(name) for name in dict.fromkeys(kept)])
 
 
 def _enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
-    """Room that grows by half at least, so that growing is rare, and never beyond the most."""
+    """Room that grows fourfold, so that growing is rare, and never beyond the most."""
     needed = min(needed, most)
-    return have if needed <= have else min(most, max(needed, have + have // 2))
+    return have if needed <= have else min(most, 4 * needed)
+
+
+def _directory(keys: int) -> int:
+    """The size of a directory for so many keys: a power of two, at most two thirds full.
+
+    It grows with the keys, not with the room: a sparse directory costs a cache miss for each tuple.
+    """
+    return 1 << int(keys * 1.5 + 1).bit_length()
 
 
 def _most(budgets: npt.NDArray[np.int64]) -> int:

@@ -16,10 +16,17 @@ Places = npt.NDArray[np.int64]
 
 @dataclass
 class Payload:
-    """The rows of one input. A row's place is its segment's number and its offset there."""
+    """The rows of one input. A row's place is its segment's number and its offset there.
+
+    Rows come in as *open* segments, as they arrived. Now and then they are *sealed*: those that
+    are still wanted are put together in a new segment, which does not change any more; rows that
+    leave it are only struck off.
+    """
 
     schema: pa.Schema
     segments: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    sealed: dict[int, int] = field(default_factory=dict)
+    """For each sealed segment how many of its rows were wanted when it was last looked at."""
     next_segment: int = 0
     rows: int = 0
 
@@ -27,8 +34,8 @@ class Payload:
         """Keep rows; returns their places."""
         number = self.next_segment
         self.next_segment += 1
-        if len(self.schema) == 0:  # nothing is asked back: nothing is kept
-            return np.full(rows.num_rows, number << _BITS, np.int64)
+        if len(self.schema) == 0:  # nothing is ever asked back
+            return np.zeros(rows.num_rows, np.int64)
         self.segments[number] = rows.select(self.schema.names)
         self.rows += rows.num_rows
         return np.arange(rows.num_rows, dtype=np.int64) + (number << _BITS)
@@ -66,28 +73,75 @@ class Payload:
         """The bytes of all rows kept."""
         return sum(segment.nbytes for segment in self.segments.values())
 
-    def compact(self, live: Places) -> Places:
-        """Let go of all rows but the live ones; returns the places where those are now.
+    def seal(self, wanted: Places, whole: bool = False) -> Sealing:
+        """Let go of all rows but the wanted ones, given in the order of their arrival.
 
-        Segments without a live row go, and those that are mostly dead are written anew.
+        Open segments, and sealed ones of which less than half is wanted, become one new segment
+        (all of them do if the whole is asked for); those of which nothing is wanted go.
         """
-        number = live >> _BITS
-        names, counts = np.unique(number, return_counts=True)
-        kept = dict(zip(names.tolist(), counts.tolist(), strict=True))
-        moved = live.copy()
-        thin = [
-            name
-            for name, segment in self.segments.items()
-            if name in kept and kept[name] * 2 < segment.num_rows
-        ]
-        for name in [name for name in self.segments if name not in kept]:
+        if not self.segments:
+            return Sealing(wanted, None, np.empty(0, np.int64), [], {})
+        number = wanted >> _BITS
+        counts = np.bincount(number, minlength=self.next_segment)
+        rewritten = np.zeros(len(counts), np.bool_)
+        for name, segment in self.segments.items():
+            thin = counts[name] * 2 < segment.num_rows
+            rewritten[name] = whole or thin or name not in self.sealed
+        moving = np.flatnonzero(rewritten[number])
+        gone = [name for name in self.segments if rewritten[name]]
+        places = wanted.copy()
+        new = None
+        if len(moving):
+            new = self.next_segment
+            places[moving] = self.add(self.take(wanted[moving]))
+            self.sealed[new] = len(moving)
+        removed = [name for name in gone if self.sealed.pop(name, None) is not None]
+        for name in gone:
             self.rows -= self.segments.pop(name).num_rows
-        if thin:
-            chosen = np.flatnonzero(np.isin(number, thin))
-            moved[chosen] = self.add(self.take(live[chosen]))
-            for name in thin:
-                self.rows -= self.segments.pop(name).num_rows
-        return moved
+        thinned = [
+            name for name, count in self.sealed.items() if name != new and counts[name] != count
+        ]
+        live = {}
+        for name in thinned:
+            self.sealed[name] = int(counts[name])
+            flags = np.zeros(self.segments[name].num_rows, np.bool_)
+            flags[wanted[number == name] & _OFFSET] = True
+            live[name] = np.packbits(flags)
+        return Sealing(places, new, moving, removed, live)
+
+    def unseal(self, number: int, rows: pa.RecordBatch, wanted: int) -> None:
+        """Take back a sealed segment of which so many rows are wanted."""
+        self.segments[number] = rows
+        self.sealed[number] = wanted
+        self.rows += rows.num_rows
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """What a sealing has changed."""
+
+    places: Places
+    """Where the wanted rows are now."""
+    new: int | None
+    """The segment that was made, if any."""
+    moved: npt.NDArray[np.int64]
+    """Which of the wanted rows it holds, in its order."""
+    removed: list[int]
+    """Sealed segments that are gone."""
+    live: dict[int, npt.NDArray[np.uint8]]
+    """For each sealed segment that lost rows a bitmap of those that are still wanted."""
+
+
+def live_offsets(rows: int, bitmap: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.int64]:
+    """The offsets of the wanted rows of a segment; all of them if there is no bitmap."""
+    if bitmap is None:
+        return np.arange(rows, dtype=np.int64)
+    return np.flatnonzero(np.unpackbits(bitmap, count=rows))
+
+
+def places_in(number: int, offsets: npt.NDArray[np.int64]) -> Places:
+    """The places of rows of a segment."""
+    return offsets + (number << _BITS)
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:

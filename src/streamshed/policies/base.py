@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from streamshed.kernels.core import Field, Shape, make
 
@@ -27,6 +27,8 @@ class Policy:
 
     name: ClassVar[str]
     state: ClassVar[type] = NoState
+    marks: ClassVar[Literal["none", "fixed", "moving"]] = "none"
+    """What the hook `mark` says of a row: nothing, the same always, or what may change."""
 
     def check(self, plan: Plan) -> None:
         """Raise a `SpecError` if this policy cannot serve the join."""

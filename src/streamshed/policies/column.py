@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
-from streamshed.kernels.core import NONE, Field, Shape
+from streamshed.kernels.core import Field, Shape
 from streamshed.kernels.heap import heap_push, heap_remove, heap_top
 from streamshed.kernels.table import pool_of
 from streamshed.policies.base import Policy
@@ -44,6 +44,7 @@ class ByColumn(Policy):
 
     name: ClassVar[str] = "column"
     state: ClassVar[type] = ColumnState
+    marks: ClassVar[Literal["none", "fixed", "moving"]] = "fixed"
 
     def __post_init__(self) -> None:
         if isinstance(self.column, Mapping):  # so that equal policies are equal and hashable
@@ -56,10 +57,10 @@ class ByColumn(Policy):
     def layout(self, shape: Shape) -> dict[str, Field]:
         """A heap of rows for each pool."""
         return {
-            "items": Field("held", np.int32, NONE),
-            "place": Field("row", np.int32, NONE),
+            "items": Field("held", np.int32, None),
+            "place": Field("row", np.int32, None),
             "sizes": Field("pool", np.int64),
-            "worth": Field("row", np.int64),
+            "worth": Field("row", np.int64, None),
         }
 
 
@@ -89,3 +90,14 @@ def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def
 @implements(hooks.removed, ColumnState)
 def _removed(policy, core, row):  # type: ignore[no-untyped-def]
     heap_remove(policy, core, pool_of(core, core.rows[row].stream), row)
+
+
+@implements(hooks.mark, ColumnState)
+def _mark(policy, core, row):  # type: ignore[no-untyped-def]
+    return policy.worth[row]
+
+
+@implements(hooks.restored, ColumnState)
+def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    policy.worth[row] = marked
+    heap_push(policy, core, pool_of(core, core.rows[row].stream), row)

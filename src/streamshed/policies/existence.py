@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,7 @@ class Existence(Policy):
 
     name: ClassVar[str] = "existence"
     state: ClassVar[type] = ExistenceState
+    marks: ClassVar[Literal["none", "fixed", "moving"]] = "fixed"
 
     def check(self, plan: Plan) -> None:
         """Patterns are sets of named streams, and there must not be too many of them."""
@@ -75,9 +76,9 @@ class Existence(Policy):
             "links": Field("row", LINK, NONE),
             "group_first": Field("lane", np.int32, NONE, patterns),
             "group_last": Field("lane", np.int32, NONE, patterns),
-            "made": Field("lane", np.int64, 0, patterns),
-            "stored": Field("lane", np.int64, 0, patterns),
-            "priority": Field("lane", np.float64, 0, patterns),
+            "made": Field("lane", np.int64, 0, patterns, kept=True),
+            "stored": Field("lane", np.int64, 0, patterns, kept=True),
+            "priority": Field("lane", np.float64, 0, patterns, kept=True),
             "occupied": Field("lane", np.uint64, 0, max(1, patterns // 64)),
         }
 
@@ -127,29 +128,47 @@ def _count_results(policy, entry):  # type: ignore[no-untyped-def]
         _rank(policy, entry)
 
 
+@kernel
+def _bit(policy, core, entry):  # type: ignore[no-untyped-def]
+    """The word of `occupied` that tells of an entry, and the bit in it; tables fill whole words."""
+    words = policy.occupied.size // core.settings.lanes
+    patterns = policy.made.size // core.settings.lanes
+    short = np.uint64(entry % patterns)
+    word = (entry // patterns) * words + np.int64(short >> np.uint64(6))
+    return word, _ONE << (short & np.uint64(63))
+
+
+@kernel
+def _queue(policy, core, entry, row):  # type: ignore[no-untyped-def]
+    group_append(policy, entry, row)
+    word, bit = _bit(policy, core, entry)
+    policy.occupied[word] |= bit
+
+
 @implements(hooks.inserted, ExistenceState)
 def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     entry = _table_entry(core, core.rows[row].stream, pattern)
     policy.stored[entry] += 1
     _rank(policy, entry)
-    group_append(policy, entry, row)
-    # A table's bits are padded to whole words, so that an entry is found by its number alone.
-    words = policy.occupied.size // core.settings.lanes
-    patterns = policy.made.size // core.settings.lanes
-    stream, short = entry // patterns, np.uint64(entry % patterns)
-    word = stream * words + np.int64(short >> np.uint64(6))
-    policy.occupied[word] |= _ONE << (short & np.uint64(63))
+    _queue(policy, core, entry, row)
 
 
 @implements(hooks.removed, ExistenceState)
 def _removed(policy, core, row):  # type: ignore[no-untyped-def]
     entry = policy.links[row].group
     if group_remove(policy, row):
-        words = policy.occupied.size // core.settings.lanes
-        patterns = policy.made.size // core.settings.lanes
-        stream, short = entry // patterns, np.uint64(entry % patterns)
-        word = stream * words + np.int64(short >> np.uint64(6))
-        policy.occupied[word] &= ~(_ONE << (short & np.uint64(63)))
+        word, bit = _bit(policy, core, entry)
+        policy.occupied[word] &= ~bit
+
+
+@implements(hooks.mark, ExistenceState)
+def _mark(policy, core, row):  # type: ignore[no-untyped-def]
+    return policy.links[row].group
+
+
+@implements(hooks.restored, ExistenceState)
+def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    _queue(policy, core, marked, row)
 
 
 @implements(hooks.produced, ExistenceState)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import implements
+from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import Field, Shape
 from streamshed.policies.base import Policy
 from streamshed.policies.values import (
@@ -28,7 +28,6 @@ class FrequencyState(NamedTuple):
     place: npt.NDArray[Any]
     sizes: npt.NDArray[Any]
     standing: npt.NDArray[Any]
-    ticket: npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Frequency(Policy):
 
 @implements(hooks.precedes, FrequencyState)
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
-    return value_precedes(policy, item, other)
+    return value_precedes(policy, core, item, other)
 
 
 @implements(hooks.victim, FrequencyState)
@@ -58,11 +57,21 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return oldest_of_lowest_value(policy, core, pool)
 
 
-@implements(hooks.inserted, FrequencyState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@kernel
+def _count(policy, core, row):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     value_inserted(policy, core, row, core.keys[key].count)
     value_changed(policy, core, key, core.keys[key].count)
+
+
+@implements(hooks.inserted, FrequencyState)
+def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+    _count(policy, core, row)
+
+
+@implements(hooks.restored, FrequencyState)
+def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    _count(policy, core, row)
 
 
 @implements(hooks.removed, FrequencyState)

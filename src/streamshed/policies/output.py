@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ class OutputState(NamedTuple):
     place: npt.NDArray[Any]
     sizes: npt.NDArray[Any]
     standing: npt.NDArray[Any]
-    ticket: npt.NDArray[Any]
     made: npt.NDArray[Any]  # by key
 
 
@@ -46,6 +45,7 @@ class Output(Policy):
 
     name: ClassVar[str] = "output"
     state: ClassVar[type] = OutputState
+    marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """A heap of keys for each pool, and a count for each key."""
@@ -54,7 +54,7 @@ class Output(Policy):
 
 @implements(hooks.precedes, OutputState)
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
-    return value_precedes(policy, item, other)
+    return value_precedes(policy, core, item, other)
 
 
 @implements(hooks.victim, OutputState)
@@ -79,3 +79,14 @@ def _removed(policy, core, row):  # type: ignore[no-untyped-def]
 def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
     policy.made[key] += 1
     value_changed(policy, core, key, policy.made[key])
+
+
+@implements(hooks.mark, OutputState)
+def _mark(policy, core, row):  # type: ignore[no-untyped-def]
+    return policy.made[core.rows[row].key]
+
+
+@implements(hooks.restored, OutputState)
+def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    policy.made[core.rows[row].key] = marked
+    value_inserted(policy, core, row, marked)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
-from streamshed.kernels.core import NONE, Field, Shape
+from streamshed.kernels.core import Field, Shape
 from streamshed.kernels.random import draw
 from streamshed.kernels.table import pool_of
 from streamshed.policies.base import Policy
@@ -35,12 +35,13 @@ class Random(Policy):
 
     name: ClassVar[str] = "random"
     state: ClassVar[type] = RandomState
+    marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """Two numbers for each row."""
         return {
-            "members": Field("held", np.int32, NONE),
-            "position": Field("row", np.int32, NONE),
+            "members": Field("held", np.int32, None),
+            "position": Field("row", np.int32, None),
             "sizes": Field("pool", np.int64),
         }
 
@@ -69,3 +70,16 @@ def _removed(policy, core, row):  # type: ignore[no-untyped-def]
     policy.members[policy.position[row] * pools + pool] = moved
     policy.position[moved] = policy.position[row]
     policy.sizes[pool] = end
+
+
+@implements(hooks.mark, RandomState)
+def _mark(policy, core, row):  # type: ignore[no-untyped-def]
+    return policy.position[row]
+
+
+@implements(hooks.restored, RandomState)
+def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    pool = pool_of(core, core.rows[row].stream)
+    policy.members[marked * policy.sizes.size + pool] = row
+    policy.position[row] = marked
+    policy.sizes[pool] += 1

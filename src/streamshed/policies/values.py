@@ -1,8 +1,8 @@
 """What the value-based policies share: windows that rank join values, not rows.
 
 Each pool keeps a heap of the keys present in it, by a statistic of the key. Keys of equal standing
-are ranked by a number that each entry draws when it is made, so that windows decide independently,
-as the papers' baselines do.
+are ranked by a number drawn for the key and the lane, so that windows decide independently, as the
+papers' baselines do.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.machine import trailing_zeros
-from streamshed.kernels.random import draw
+from streamshed.kernels.random import draw, mix
 from streamshed.kernels.table import lane_of, pool_of
 
 
 def value_layout() -> dict[str, Field]:
     """The arrays of a value-based policy; an entry is a key in a lane, key × lanes + lane."""
     return {
-        "items": Field("held", np.int32, NONE),  # a heap of entries for each pool
+        "items": Field("held", np.int32, None),  # a heap of entries for each pool
         "place": Field("entry", np.int32, NONE),
         "sizes": Field("pool", np.int64),
-        "standing": Field("entry", np.int64),  # the key's statistic, as this entry knows it
-        "ticket": Field("entry", np.uint64),  # the entry's number in the draw among equals
+        "standing": Field("entry", np.int64, None),  # the key's statistic, as this entry knows it
     }
 
 
@@ -41,7 +40,6 @@ def value_inserted(policy, core, row, standing):  # type: ignore[no-untyped-def]
     entry = core.rows[row].key * core.settings.lanes + lane_of(core, core.rows[row].stream)
     if policy.place[entry] == NONE:
         policy.standing[entry] = standing
-        policy.ticket[entry] = draw(core.settings.seed, core.rows[row].arrival)
         heap_push(policy, core, pool_of(core, core.rows[row].stream), entry)
 
 
@@ -71,8 +69,15 @@ def value_changed(policy, core, key, standing):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def value_precedes(policy, item, other):  # type: ignore[no-untyped-def]
-    """Order by standing, then by ticket."""
+def value_precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
+    """Order by standing, then by lot."""
     if policy.standing[item] != policy.standing[other]:
         return policy.standing[item] < policy.standing[other]
-    return policy.ticket[item] < policy.ticket[other]
+    return _lot(core, item) < _lot(core, other)
+
+
+@kernel
+def _lot(core, entry):  # type: ignore[no-untyped-def]
+    """The number of a key in a lane in the draw among equals."""
+    lanes = core.settings.lanes
+    return mix(core.keys[entry // lanes].hash ^ draw(core.settings.seed, entry % lanes))

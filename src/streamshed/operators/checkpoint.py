@@ -1,0 +1,152 @@
+"""The state of a join as plain data: what has changed since the last time, and all of it.
+
+A checkpoint has a *head* (clocks, counts, the policy's tables: small, written anew each time) and
+*segments* of the users' rows, written once and struck off by bitmaps later. Everything else, the key
+table above all, is made anew from the rows when a join is restored.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.errors import StateError
+
+VERSION = 1
+"""The layout of a checkpoint; a later release that changes it says how to read the older ones."""
+
+ARRIVAL, MARK = "__arrival", "__mark"
+"""Columns of a stored segment besides the user's: the arrival number, and the policy's mark."""
+
+SegmentName = tuple[int, int]
+"""The position of the input, and the segment's number there."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """All of a state but the rows."""
+
+    about: dict[str, str]
+    numbers: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+    names: list[Any]
+
+    def check(self, about: dict[str, str]) -> None:
+        """Raise a `StateError` that says what has changed, if the join is another."""
+        changed = [
+            f"{part} was {self.about.get(part)!r} and is {now!r}"
+            for part, now in about.items()
+            if self.about.get(part) != now
+        ]
+        if changed:
+            raise StateError(
+                "the state was made by another join: "
+                + "; ".join(changed)
+                + ". Restore it with the join that made it, or start anew"
+            )
+
+    def to_bytes(self) -> bytes:
+        """The head as bytes."""
+        words = {"version": VERSION, "about": self.about, "numbers": self.numbers}
+        parts = dict(self.arrays)
+        parts["head"] = np.frombuffer(json.dumps(words).encode(), np.uint8)
+        names = to_ipc(pa.record_batch({"name": pa.array(self.names)}))
+        parts["names"] = np.frombuffer(names, np.uint8)
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **parts)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Head:
+        """The head that `to_bytes` wrote."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                parts = {name: file[name] for name in file.files}
+            words = json.loads(parts.pop("head").tobytes())
+        except (ValueError, OSError, KeyError, EOFError) as error:
+            raise StateError(f"these bytes are no state of a join ({error}); start anew") from error
+        if words["version"] != VERSION:
+            raise StateError(
+                f"the state has layout {words['version']}, and this release reads {VERSION};"
+                " use the release that wrote it, or start anew"
+            )
+        names = from_ipc(parts.pop("names").tobytes()).column("name").to_pylist()
+        return cls(words["about"], words["numbers"], parts, names)
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What a checkpoint has to write."""
+
+    head: Head
+    segments: dict[SegmentName, pa.RecordBatch]
+    live: dict[SegmentName, npt.NDArray[np.uint8]]
+    removed: list[SegmentName]
+
+
+@dataclass
+class Snapshot:
+    """A whole state: every delta so far, one after the other."""
+
+    head: Head
+    segments: dict[SegmentName, pa.RecordBatch] = field(default_factory=dict)
+    live: dict[SegmentName, npt.NDArray[np.uint8]] = field(default_factory=dict)
+
+    def apply(self, delta: Delta) -> None:
+        """Take in what has changed."""
+        self.head = delta.head
+        self.segments.update(delta.segments)
+        self.live.update(delta.live)
+        for name in delta.removed:
+            self.segments.pop(name, None)
+            self.live.pop(name, None)
+
+    def to_bytes(self) -> bytes:
+        """The snapshot as bytes, for a file or another process."""
+        parts = {"head": np.frombuffer(self.head.to_bytes(), np.uint8)}
+        for (position, number), segment in self.segments.items():
+            parts[f"segment.{position}.{number}"] = np.frombuffer(to_ipc(segment), np.uint8)
+        for (position, number), bitmap in self.live.items():
+            parts[f"live.{position}.{number}"] = bitmap
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **parts)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Snapshot:
+        """The snapshot that `to_bytes` wrote."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                parts = {name: file[name] for name in file.files}
+            head = parts.pop("head").tobytes()
+        except (ValueError, OSError, KeyError, EOFError) as error:
+            raise StateError(f"these bytes are no snapshot ({error}); start anew") from error
+        snapshot = cls(Head.from_bytes(head))
+        for name, part in parts.items():
+            kind, position, number = name.split(".")
+            where = int(position), int(number)
+            if kind == "segment":
+                snapshot.segments[where] = from_ipc(part.tobytes())
+            else:
+                snapshot.live[where] = part
+        return snapshot
+
+
+def to_ipc(batch: pa.RecordBatch) -> bytes:
+    """A record batch as Arrow IPC bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def from_ipc(data: bytes | pa.Buffer) -> pa.RecordBatch:
+    """The record batch of Arrow IPC bytes, without copying them."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
