@@ -58,8 +58,10 @@ def check_decisions(workload: Workload) -> None:
     ours, ledger = replayed(workload)
     assert multiset(ours) == expected.multiset()
     same_ledger(ledger, expected.ledger)
-    exact, _ = judged(workload.unbounded())
-    assert not multiset(ours) - exact
+    if workload.at_least is None:
+        # (Shedding a partner of a partial result makes a smaller one, not none.)
+        exact, _ = judged(workload.unbounded())
+        assert not multiset(ours) - exact
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -17,6 +17,7 @@ from streamshed.writing import written
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from streamshed.ledger import Ledger
     from streamshed.operators.plan import Plan
@@ -327,6 +328,30 @@ late='30 seconds')
         """
         ledger: Ledger = importlib.import_module("streamshed.replay").count(self, data, streams)
         return ledger
+
+    def stream(
+        self,
+        data: Mapping[str, DataFrame] | DataFrame | None = None,
+        /,
+        *,
+        shards: int | None = None,
+        late_to: str | None = None,
+        **streams: DataFrame,
+    ) -> DataFrame:
+        """Run the join on Spark; see `streamshed.spark.stream`.
+
+        Args:
+            data: The DataFrame whose streams a column tells apart, or a mapping from streams to
+                DataFrames.
+            shards: In how many parts the join is done; as many as there are cores, unless said.
+            late_to: A folder for the rows that come too late.
+            streams: Or the DataFrame of each stream.
+        """
+        given = data if data is not None else streams
+        frames = given if isinstance(given, Mapping) else {"input": given}
+        runtime = importlib.import_module("streamshed.spark")
+        frame: DataFrame = runtime.stream(self, frames, shards, late_to)
+        return frame
 
     def __repr__(self) -> str:
         return written(self)

@@ -36,6 +36,16 @@ class Tuples(NamedTuple):
     arrival_time: npt.NDArray[np.int64]
     """The largest time of the stream so far: where the tuple stands among the other streams'."""
 
+    @classmethod
+    def concatenated(cls, parts: Sequence[Tuples]) -> Tuples:
+        """The tuples of several parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        whole = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        if any(part.null.size for part in parts):
+            whole[4] = np.concatenate([_or_none(part.null, part.time.size) for part in parts])
+        return cls(*whole)
+
     def part(self, start: int, end: int) -> Tuples:
         """The tuples from a position to another."""
         return Tuples(*(column[start:end] if column.size else column for column in self))

@@ -242,6 +242,14 @@ class KeyedJoin:
             self.out = out_room(OUTPUT, 1 + shape.streams // OUTPUT, CHUNK)
         self.shape = shape
 
+    def warm(self) -> None:
+        """Have everything compiled that this join will need, by running it on nothing."""
+        nothing = Batch(*EMPTY, NOTHING, WORTHLESS)
+        self._make_room(1)
+        list(self._run(nothing))
+        rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
+        self.seal()
+
     def compact(self) -> None:
         """Let go of users' rows that nobody can ask for any more, when there are many."""
         stored = int(self.core.pools["held"].sum())

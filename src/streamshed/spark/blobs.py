@@ -1,0 +1,103 @@
+"""Rows travel through Spark as blobs: Arrow IPC bytes of many rows of one stream for one shard.
+
+Spark hands rows to Python one by one or in small batches, and its state API row by row; a few large
+binaries pass through all of that at the speed of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamshed.operators.checkpoint import from_ipc, to_ipc
+
+SHARD = "__shard"
+PACKED = "shard long, stream int, part int, number int, rows binary"
+"""A blob: its shard and stream, and its place in the order of the stream's rows in the batch."""
+
+_BLOB = 1 << 18
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Turns the rows of one stream into blobs, one or more for each shard.
+
+    Every shard gets a blob of every part, an empty one if need be: so each shard takes part in each
+    batch, and its accounts are in the batch's progress.
+    """
+
+    position: int
+    schema: pa.Schema
+    labels: tuple[int, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pack the rows of one part of the input."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        number = 0
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= _BLOB:
+                yield self._packed(waiting, part, number)
+                waiting, rows, number = [], 0, number + 1
+        yield self._packed(waiting, part, number)
+
+    def _packed(self, batches: list[pa.RecordBatch], part: int, number: int) -> pa.RecordBatch:
+        blobs: list[pa.RecordBatch] = []
+        if batches:
+            whole = pa.concat_batches(batches)
+            rows = pa.RecordBatch.from_arrays(
+                [_as(whole.column(field.name), field.type) for field in self.schema],
+                schema=self.schema,
+            )
+            shard = whole.column(SHARD).to_numpy()
+            if len(self.labels) > 1:
+                order = np.argsort(shard, kind="stable")
+                rows = rows.take(pa.array(order))
+                ends = np.searchsorted(shard[order], np.arange(len(self.labels)), "right")
+                starts = np.concatenate([[0], ends[:-1]])
+                blobs = [
+                    rows.slice(start, end - start)
+                    for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+                ]
+            else:
+                blobs = [rows]
+        else:
+            empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+            blobs = [empty for _ in self.labels]
+        count = len(self.labels)
+        return pa.record_batch(
+            {
+                "shard": pa.array(self.labels, pa.int64()),
+                "stream": pa.array([self.position] * count, pa.int32()),
+                "part": pa.array([part] * count, pa.int32()),
+                "number": pa.array([number] * count, pa.int32()),
+                "rows": pa.array([to_ipc(blob) for blob in blobs], pa.binary()),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """Turns blobs of results into rows."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Unpack the blobs of one part."""
+        for batch in batches:
+            for blob in batch.column("rows"):
+                yield from_ipc(blob.as_buffer())
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column in the type of the plan: Spark names another time zone for the same instants."""
+    return column if column.type.equals(kind) else column.cast(kind)

@@ -1,0 +1,120 @@
+"""One shard of a join inside Spark's stateful operator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from streamshed.kernels.core import FATES
+from streamshed.operators.checkpoint import from_ipc, to_ipc
+from streamshed.operators.intake import Tuples, in_order_of_time, merged
+from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.plan import Plan
+from streamshed.spark.late import LateFiles
+from streamshed.spark.store import Live, Store
+
+RESULTS, ACCOUNTS = 0, 1
+OUTPUT = "kind int, rows binary, counts array<long>"
+"""Blobs of results, and for each shard and batch its accounts."""
+
+TOTALS = ("results", "state_bytes", "payload_bytes", "written_bytes", "nanoseconds")
+"""What the accounts hold before the counts of each stream."""
+
+
+class JoinProcessor(StatefulProcessor):
+    """Runs the join on the blobs of a shard.
+
+    Args:
+        plans: the plan of each shard, by its label.
+        keep: for each input the columns that results need.
+        late_to: the folder for rows that come too late, if any.
+    """
+
+    def __init__(
+        self, plans: dict[int, Plan], keep: list[list[str]], late_to: str | None = None
+    ) -> None:
+        self.plans = plans
+        self.keep = keep
+        self.late_to = late_to
+
+    def init(self, handle: Any) -> None:
+        """Open the state."""
+        self.store = Store(handle)
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803 - Spark's name
+    ) -> Iterator[Row]:
+        """Process the blobs of one shard in one batch."""
+        blobs = sorted((row.stream, row.part, row.number, bytes(row.rows)) for row in rows)
+        started = time.perf_counter_ns()
+        label = int(key[0])
+        state = self.store.open(self.plans[label], self.keep)
+        late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
+        for results in self._results(state.join, blobs, late):
+            yield Row(kind=RESULTS, rows=to_ipc(results), counts=None)
+        if late is not None:
+            late.close()
+        written = self.store.save(state)
+        spent = time.perf_counter_ns() - started
+        yield Row(kind=ACCOUNTS, rows=None, counts=_accounts(state, written, spent))
+
+    def _results(
+        self, join: KeyedJoin, blobs: list[tuple[int, int, int, bytes]], late: LateFiles | None
+    ) -> Iterator[pa.RecordBatch]:
+        parts: list[list[Tuples]] = [[] for _ in join.plan.streams]
+        for position, _, _, data in blobs:
+            rows = from_ipc(data)
+            if rows.num_rows:
+                parts[position].append(join.read(position, rows))
+        waiting = [
+            in_order_of_time(Tuples.concatenated(tuples)) for tuples in parts if tuples
+        ]
+        if not waiting:
+            return
+        for found in join.process(merged(waiting)):
+            if isinstance(found, Block):
+                results = join.results(found)
+                if results.num_rows:
+                    yield results
+            elif late is not None:
+                for position, rows in join.late_rows(found):
+                    late.write(join.plan.streams[position].name, rows)
+
+    def close(self) -> None:
+        """Nothing to close: the state store is Spark's."""
+
+
+def _accounts(state: Live, written: int, spent: int) -> list[int]:
+    join = state.join
+    ledger = join.ledger()
+    counts = join.core.counts.reshape(-1, FATES)
+    if join.plan.by is not None:
+        counts = counts.sum(axis=0, keepdims=True)
+    totals = [ledger.results, ledger.state_bytes, ledger.payload_bytes, written, spent]
+    return [*totals, *counts.ravel().tolist()]
+
+
+def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
+    """The plan of each shard: its part of the budget, and its own random numbers."""
+    shards = len(labels)
+
+    def part(whole: int | None, shard: int) -> int | None:
+        return None if whole is None else whole // shards + (shard < whole % shards)
+
+    return {
+        label: replace(
+            plan,
+            streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
+            total=part(plan.total, shard),
+            seed=(plan.seed + shard) % 2**64,
+        )
+        for shard, label in enumerate(labels)
+    }
+
+

@@ -1,0 +1,90 @@
+"""The ledger of a query on Spark, from the query's own progress."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from streamshed.ledger import Ledger, StreamLedger
+from streamshed.spark.processor import TOTALS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+OBSERVATION = "streamshed"
+FATES = ("arrived", "stored", "expired", "shed", "filtered", "late")
+
+logger = logging.getLogger("streamshed.spark")
+
+
+def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
+    """Put the accounts into the progress of the query."""
+    names = [*TOTALS, *(f"{stream}.{fate}" for stream in streams for fate in FATES)]
+
+    def total(place: int, name: str) -> Column:
+        return f.sum(f.get(f.col("counts"), f.lit(place))).alias(name)
+
+    return accounts.observe(OBSERVATION, *(total(i, name) for i, name in enumerate(names)))
+
+
+def ledger(query: StreamingQuery) -> Ledger | None:
+    """The accounts of a running or finished query as of its last batch with data.
+
+    None while no batch is done.
+    """
+    for progress in reversed(query.recentProgress):
+        found = _read(progress["observedMetrics"] if isinstance(progress, dict) else
+                      json.loads(progress.json)["observedMetrics"])
+        if found is not None:
+            return found
+    return None
+
+
+def _read(metrics: Mapping[str, Any]) -> Ledger | None:
+    row = metrics.get(OBSERVATION)
+    if row is None:
+        return None
+    values: dict[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
+    if values.get("results") is None:
+        return None
+    counts: dict[str, dict[str, int]] = {}
+    for name, value in values.items():
+        stream, dot, fate = name.rpartition(".")
+        if dot:
+            counts.setdefault(stream, {})[fate] = int(value or 0)
+    return Ledger(
+        {stream: StreamLedger(**fates) for stream, fates in counts.items()},
+        results=int(values["results"]),
+        state_bytes=int(values["state_bytes"]),
+        payload_bytes=int(values["payload_bytes"]),
+    )
+
+
+class LedgerListener(StreamingQueryListener):
+    """Logs the ledger of every query that joins with Streamshed, batch by batch.
+
+    Add it with `spark.streams.addListener(LedgerListener())`.
+    """
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Nothing to say yet."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Log the accounts of a batch."""
+        found = _read(event.progress.observedMetrics)
+        if found is not None:
+            logger.info("batch %s of %s\n%s", event.progress.batchId, event.progress.name, found)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Nothing has changed."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Say it if the query failed."""
+        if event.exception is not None:
+            logger.error("query %s failed: %s", event.id, event.exception)

@@ -1,0 +1,155 @@
+"""A join as a Spark DataFrame: pack, join, observe, unpack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+
+from streamshed.errors import InputError, SpecError
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.plan import Plan
+from streamshed.operators.results import result_schema
+from streamshed.spark.blobs import PACKED, SHARD, Pack, Unpack
+from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
+from streamshed.spark.progress import observed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from streamshed.join import Join
+
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_MEMORY = "HDFSBackedStateStoreProvider"
+
+
+def stream(
+    join: Join,
+    data: Mapping[str, DataFrame],
+    shards: int | None = None,
+    late_to: str | None = None,
+) -> DataFrame:
+    """The join of DataFrames as a DataFrame: streaming if they stream, batch otherwise.
+
+    Args:
+        join: what to do.
+        data: the DataFrame of each stream.
+        shards: in how many parts the join is done; as many as there are cores, unless said.
+        late_to: a folder for rows that come too late, one Parquet file for each batch and shard.
+    """
+    plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
+    frames = [data[stream.name] for stream in plan.streams]
+    _check_kind(frames, [stream.name for stream in plan.streams])
+    session = frames[0].sparkSession
+    _use_rocksdb(session)
+    keep = [list(stream.schema.names) for stream in plan.streams]
+    labels = _labels(session, _shard_count(session, plan, shards))
+    _compile(plan)
+    packed = reduce(
+        lambda one, other: one.union(other),
+        [_packed(frame, plan, position, labels) for position, frame in enumerate(frames)],
+    )
+    processor = JoinProcessor(shard_plans(plan, labels), keep, late_to)
+    joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
+    names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
+    results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
+    schema = result_schema(plan, keep)
+    return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))  # type: ignore[arg-type]
+
+
+def _arrow(frame: Any) -> pa.Schema:
+    if not hasattr(frame, "sparkSession"):
+        raise InputError(
+            f"a {type(frame).__name__} was given instead of a Spark DataFrame; use .replay(…) for"
+            " data in this process"
+        )
+    return to_arrow_schema(frame.schema, timezone="UTC")
+
+
+def _check_kind(frames: list[DataFrame], names: list[str]) -> None:
+    kinds = {
+        name: "streams" if frame.isStreaming else "does not"
+        for name, frame in zip(names, frames, strict=True)
+    }
+    if len(set(kinds.values())) > 1:
+        said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
+        raise InputError(
+            f"some inputs stream and some do not ({said}); Spark cannot join them: read all of"
+            " them with readStream, or none"
+        )
+
+
+def _use_rocksdb(session: SparkSession) -> None:
+    """Stateful operators of this kind need RocksDB; choose it unless the user chose another."""
+    chosen = session.conf.get(_PROVIDER, "") or ""
+    if chosen.endswith("RocksDBStateStoreProvider"):
+        return
+    if chosen and not chosen.endswith(_MEMORY):
+        raise SpecError(
+            f"the state store is {chosen!r}, but the join needs RocksDB; set {_PROVIDER} to"
+            f" {_ROCKSDB}"
+        )
+    session.conf.set(_PROVIDER, _ROCKSDB)
+
+
+def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
+    by_rows = any(stream.last is not None for stream in plan.streams)
+    budgets = [s.rows for s in plan.streams if s.rows is not None]
+    smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
+    partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
+    if shards is None:
+        if by_rows:
+            return 1
+        most = min(session.sparkContext.defaultParallelism, partitions)
+        return most if smallest is None else max(1, min(most, smallest))
+    if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
+        raise SpecError(f"shards is {shards!r}; give a whole number of at least 1")
+    if by_rows and shards > 1:
+        raise SpecError(
+            f"shards is {shards}, but .last(…) counts the rows of a whole stream, which no single"
+            " shard sees; leave shards out, or give time windows with .within(…)"
+        )
+    if smallest is not None and shards > smallest:
+        raise SpecError(
+            f"shards is {shards}, but the smallest budget is {smallest} rows, less than one for"
+            " each shard; give fewer shards, or a larger budget"
+        )
+    return shards
+
+
+def _labels(session: SparkSession, shards: int) -> tuple[int, ...]:
+    """Names for the shards that Spark puts into partitions of their own, while there are enough."""
+    partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
+    place = f.pmod(f.hash(f.col("id")), f.lit(partitions))
+    found = session.range(shards * 64).select("id", place.alias("place")).collect()
+    crowd: dict[int, int] = {}
+    ranked = []
+    for row in found:
+        crowd[row.place] = crowd.get(row.place, -1) + 1
+        ranked.append((crowd[row.place], row.id))
+    return tuple(label for _, label in sorted(ranked)[:shards])
+
+
+def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]) -> DataFrame:
+    stream = plan.streams[position]
+    key = [
+        f.col(f"`{name}`").cast(from_arrow_type(kind))
+        for name, kind in zip(stream.key, plan.key_types, strict=True)
+    ]
+    shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
+    pack = Pack(position, stream.schema, labels)
+    return frame.withColumn(SHARD, shard).mapInArrow(pack, PACKED)  # type: ignore[arg-type]
+
+
+def _compile(plan: Plan) -> None:
+    """Compile the loop here, once, so that workers find it in the cache."""
+    join = KeyedJoin(plan)
+    for position, source in enumerate(plan.streams):
+        empty = pa.RecordBatch.from_pylist([], schema=source.schema)
+        join.read(position, empty)
+    join.warm()
