@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-from oracles.rows import Member, Row, Workload, arrival_order, table, tables
 
 import streamshed as ss
+from oracles.rows import Member, Row, Workload, arrival_order, table, tables
 from streamshed.ledger import Ledger
+from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import Block, KeyedJoin
-from streamshed.operators.checkpoint import Snapshot
 
 Result = tuple[tuple[Member, ...], int]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from engine import driven, multiset, replayed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from engine import driven, multiset, replayed
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.simulator import simulate
@@ -93,7 +94,7 @@ def test_cuts_and_restarts_change_nothing(policy: str) -> None:
         cuts = sorted(data.draw(st.sets(st.integers(0, count), max_size=5)))
         expected = simulate(workload, trace=True)
         for restore in (False, True):
-            for end, results, ledger, _ in driven(workload, cuts, restore=restore):
+            for end, results, ledger, _ in driven(workload, cuts, restore=restore):  # noqa: B007
                 assert ledger.balanced
                 if end:
                     same_ledger(ledger, expected.trace[end - 1])

@@ -42,6 +42,22 @@ class Replayed(Protocol):
         """What became of every row."""
 
 
+class ReplayedBatches(Protocol):
+    """What `Join.replay_batches` gives back: record batches, made as they are asked for."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a result."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of the rows so far."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+    def __next__(self) -> pa.RecordBatch: ...
+
+
 def join(*streams: str, by: str | None = None) -> Join:
     """Name the streams to be joined.
 
@@ -308,7 +324,7 @@ late='30 seconds')
         result: Replayed = importlib.import_module("streamshed.replay").replay(self, data, streams)
         return result
 
-    def replay_batches(self, data: Any = None, /, **streams: Any) -> Iterator[Any]:
+    def replay_batches(self, data: Any = None, /, **streams: Any) -> ReplayedBatches:
         """Run the join here, batch by batch; see `streamshed.replay.replay_batches`.
 
         Args:
@@ -316,7 +332,7 @@ late='30 seconds')
             streams: Or the input of each stream.
         """
         runtime = importlib.import_module("streamshed.replay")
-        batches: Iterator[Any] = runtime.replay_batches(self, data, streams)
+        batches: ReplayedBatches = runtime.replay_batches(self, data, streams)
         return batches
 
     def count(self, data: Any = None, /, **streams: Any) -> Ledger:

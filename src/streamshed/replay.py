@@ -129,7 +129,7 @@ class _Running:
         self.join = join
         self.sources = sources
         plan = join.plan({source.name: source.schema for source in sources})
-        columns = [[] for _ in sources] if counting else None
+        columns: list[list[str]] | None = [[] for _ in sources] if counting else None
         self.operator = KeyedJoin(plan, columns, restorable=False)
         self.counting = counting
         self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None

@@ -140,3 +140,9 @@ def implements(hooked: Callable[..., Any], state: type) -> Callable[[Function], 
         return function
 
     return register
+
+
+def compiled_for(function: Callable[..., Any], state: type) -> bool:
+    """Whether a driver is on disk, compiled for a policy's state by this version of the sources."""
+    index = function._cache._cache_file._load_index()  # type: ignore[attr-defined]
+    return any(str(kind).startswith(f"{state.__name__}(") for key in index for kind in key[0])

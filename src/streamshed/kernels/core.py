@@ -7,6 +7,7 @@ each stream's window, or all of them together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -125,7 +126,7 @@ class Shape:
     out_of_order: bool
 
     def room(self, per: str) -> int:
-        """How many elements an array has that holds one per …"""
+        """How many elements an array has that holds one per row, key, …, as said."""
         match per:
             case "row" | "key" | "stream" | "lane" | "pool":
                 return int(getattr(self, per + "s"))
@@ -180,8 +181,8 @@ State = TypeVar("State", bound=NamedTuple)
 
 def make(state: type[State], layout: dict[str, Field], shape: Shape, **given: Any) -> State:
     """A state of the given class with its arrays as laid out, and the given fields besides."""
-    made: State = state(**given, **{name: field.make(shape) for name, field in layout.items()})
-    return made
+    build: Callable[..., State] = state
+    return build(**given, **{name: field.make(shape) for name, field in layout.items()})
 
 
 def grown(state: State, layout: dict[str, Field], shape: Shape) -> State:
@@ -207,5 +208,3 @@ def core_layout() -> dict[str, Field]:
         "counts": Field("stream", np.int64, times=FATES, kept=True),
         "numbers": Field("once", np.int64, times=NUMBERS),
     }
-
-

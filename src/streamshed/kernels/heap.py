@@ -38,7 +38,9 @@ def heap_restore(heap, core, group, item):  # type: ignore[no-untyped-def]
     """Put an item right whose standing has changed."""
     groups = heap.sizes.size
     position = heap.place[item]
-    if position > 0 and precedes(heap, core, item, heap.items[((position - 1) >> 1) * groups + group]):
+    if position > 0 and precedes(
+        heap, core, item, heap.items[((position - 1) >> 1) * groups + group]
+    ):
         _rise(heap, core, group, item, position)
     else:
         _sink(heap, core, group, item, position)

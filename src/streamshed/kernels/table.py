@@ -1,9 +1,9 @@
 """The key table: which lanes hold a key, and the rows that have it.
 
 SNJoin's global hash table and AMJoin's bit-vector hash table (BiHT) in one: a key's bit vector says
-at once whether a result is possible; its occurrences hang below it, a ring for each lane in order of
-age. The directory is open addressing with linear probing. An entry holds the upper half of the hash,
-from whose top bits its home follows, and the key's number.
+at once whether a result is possible; its occurrences hang below it, a ring for each lane in order
+of age. The directory is open addressing with linear probing. An entry holds the upper half of the
+hash, from whose top bits its home follows, and the key's number.
 """
 
 from __future__ import annotations

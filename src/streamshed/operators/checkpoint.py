@@ -1,14 +1,15 @@
 """The state of a join as plain data: what has changed since the last time, and all of it.
 
 A checkpoint has a *head* (clocks, counts, the policy's tables: small, written anew each time) and
-*segments* of the users' rows, written once and struck off by bitmaps later. Everything else, the key
-table above all, is made anew from the rows when a join is restored.
+*segments* of the users' rows, written once and struck off by bitmaps later. Everything else, the
+key table above all, is made anew from the rows when a join is restored.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import zipfile
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,21 +60,24 @@ class Head:
         names = to_ipc(pa.record_batch({"name": pa.array(self.names)}))
         parts["names"] = np.frombuffer(names, np.uint8)
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **parts)  # type: ignore[arg-type]
+        np.savez(buffer, allow_pickle=False, **parts)
         return buffer.getvalue()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Head:
         """The head that `to_bytes` wrote."""
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as file:
-                parts = {name: file[name] for name in file.files}
+            parts = _arrays(data)
             words = json.loads(parts.pop("head").tobytes())
-        except (ValueError, OSError, KeyError, EOFError) as error:
-            raise StateError(f"these bytes are no state of a join ({error}); start anew") from error
-        if words["version"] != VERSION:
+            version = words["version"]
+        except _UNREADABLE as error:
             raise StateError(
-                f"the state has layout {words['version']}, and this release reads {VERSION};"
+                f"these {len(data):,} bytes are no whole state of a join ({error}); give all the"
+                " bytes that to_bytes wrote, or start anew"
+            ) from error
+        if version != VERSION:
+            raise StateError(
+                f"the state has layout {version}, and this release reads {VERSION};"
                 " use the release that wrote it, or start anew"
             )
         names = from_ipc(parts.pop("names").tobytes()).column("name").to_pylist()
@@ -115,18 +119,20 @@ class Snapshot:
         for (position, number), bitmap in self.live.items():
             parts[f"live.{position}.{number}"] = bitmap
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **parts)  # type: ignore[arg-type]
+        np.savez(buffer, allow_pickle=False, **parts)
         return buffer.getvalue()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Snapshot:
         """The snapshot that `to_bytes` wrote."""
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as file:
-                parts = {name: file[name] for name in file.files}
+            parts = _arrays(data)
             head = parts.pop("head").tobytes()
-        except (ValueError, OSError, KeyError, EOFError) as error:
-            raise StateError(f"these bytes are no snapshot ({error}); start anew") from error
+        except _UNREADABLE as error:
+            raise StateError(
+                f"these {len(data):,} bytes are no whole snapshot ({error}); give all the bytes"
+                " that to_bytes wrote, or start anew"
+            ) from error
         snapshot = cls(Head.from_bytes(head))
         for name, part in parts.items():
             kind, position, number = name.split(".")
@@ -136,6 +142,21 @@ class Snapshot:
             else:
                 snapshot.live[where] = part
         return snapshot
+
+
+_UNREADABLE = (ValueError, OSError, KeyError, EOFError, TypeError, zipfile.BadZipFile)
+"""What comes of bytes that were never written here, or were cut off."""
+
+
+def _arrays(data: bytes) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an archive that `numpy.savez` wrote."""
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        return {
+            name.removesuffix(".npy"): np.lib.format.read_array(
+                io.BytesIO(file.read(name)), allow_pickle=False
+            )
+            for name in file.namelist()
+        }
 
 
 def to_ipc(batch: pa.RecordBatch) -> bytes:

@@ -48,7 +48,7 @@ class Tuples(NamedTuple):
 
     def part(self, start: int, end: int) -> Tuples:
         """The tuples from a position to another."""
-        return Tuples(*(column[start:end] if column.size else column for column in self))
+        return Tuples._make(column[start:end] if column.size else column for column in self)
 
 
 @dataclass
@@ -64,7 +64,8 @@ class StreamNames:
             [self.number.setdefault(v, len(self.number)) for v in encoded.dictionary.to_pylist()],
             np.int32,
         )
-        return known[encoded.indices.to_numpy()]
+        numbers: npt.NDArray[np.int32] = known[encoded.indices.to_numpy()]
+        return numbers
 
 
 @dataclass
@@ -221,6 +222,7 @@ def _words(column: pa.Array, null: int) -> npt.NDArray[np.int64]:
 
 def _order_key(column: pa.Array, common: pa.DataType | None) -> npt.NDArray[np.int64]:
     """Integers in the order of the column's values, null and NaN below all."""
+    order: npt.NDArray[np.int64]
     if common is not None:
         zone = column.type.tz if pa.types.is_timestamp(column.type) else None
         kind = pa.timestamp(common.unit, zone) if pa.types.is_timestamp(common) else common
@@ -258,9 +260,7 @@ def _mask(flags: pa.Array) -> npt.NDArray[np.bool_]:
     return flags.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _either(
-    one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
+def _either(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     if one.size and other.size:
         return one | other
     return one if one.size else other
@@ -297,6 +297,4 @@ def in_order_of_time(tuples: Tuples) -> Tuples:
     """The tuples of a batch whose order of arrival is not known, by time."""
     order = np.argsort(tuples.time, kind="stable")
     columns = [column[order] if column.size else column for column in tuples[:-1]]
-    return Tuples(*columns, tuples.time[order])
-
-
+    return Tuples._make([*columns, tuples.time[order]])

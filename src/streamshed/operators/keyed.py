@@ -95,7 +95,7 @@ class KeyedJoin:
     Args:
         plan: the join, checked against its inputs.
         keep: for each input the columns that results need; all of them by default.
-        restorable: whether a checkpoint may be asked for, which needs the columns of keys and times.
+        restorable: whether a checkpoint may be asked for: it needs the columns of keys and times.
     """
 
     def __init__(
@@ -223,9 +223,7 @@ class KeyedJoin:
             table=max(old.table, _directory(min(rows, int(core.numbers[KEYS_USED]) + tuples))),
             streams=streams,
             recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
-            held=_enough(old.held, fullest + tuples, int(budget.max()))
-            if self._bounded()
-            else 0,
+            held=_enough(old.held, fullest + tuples, int(budget.max())) if self._bounded() else 0,
             disorder=_enough(old.disorder, disorder, rows),
             out_of_order=disordered,
         )
@@ -262,7 +260,13 @@ class KeyedJoin:
         """The results of a block, checked on the true keys: a struct for each stream, and time."""
         make_results = named_results if self.plan.by is None else told_apart_results
         batch, rejected = make_results(
-            self.plan, self.payload, self.columns, self.checked, block.time, block.members, block.ends
+            self.plan,
+            self.payload,
+            self.columns,
+            self.checked,
+            block.time,
+            block.members,
+            block.ends,
         )
         self.rejected += rejected
         return batch
@@ -280,9 +284,7 @@ class KeyedJoin:
         names: list[Any] = [stream.name for stream in self.plan.streams]
         if self.plan.by is not None:
             names = list(self.intake.names.number)
-        streams = {
-            name: StreamLedger(*row) for name, row in zip(names, counts, strict=False)
-        }
+        streams = {name: StreamLedger(*row) for name, row in zip(names, counts, strict=False)}
         return Ledger(
             streams,
             results=int(self.core.numbers[RESULTS]) - self.rejected,
@@ -338,9 +340,7 @@ class KeyedJoin:
             removed += [(position, number) for number in change.removed]
         return Delta(self._head(rows), segments, live, removed)
 
-    def _stored_form(
-        self, segment: pa.RecordBatch, rows: npt.NDArray[np.int64]
-    ) -> pa.RecordBatch:
+    def _stored_form(self, segment: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
         """A segment with what is needed to store its rows again."""
         stored = segment.append_column(ARRIVAL, pa.array(self.core.rows["arrival"][rows]))
         if self.policy.marks == "fixed":
@@ -428,9 +428,8 @@ class KeyedJoin:
             payload.unseal(number, stored.select(payload.schema.names), len(offsets))
             tuples = self.intake.read(position, stored, np.empty(0, np.int64))
             chosen = [column[offsets] if column.size else column for column in tuples[:3]]
-            parts.append(
-                Tuples(*chosen, places_in(number, offsets), NOTHING, WORTHLESS, NO_TIMES)
-            )
+            place = places_in(number, offsets)
+            parts.append(Tuples._make([*chosen, place, NOTHING, WORTHLESS, NO_TIMES]))
             arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
             if self.policy.marks == "fixed":
                 marks.append(stored.column(MARK).to_numpy()[offsets])
@@ -442,7 +441,8 @@ class KeyedJoin:
         order = np.argsort(number_of)
         mark = np.concatenate(marks)
         columns = [np.concatenate([part[i] for part in parts] or [EMPTY[i]]) for i in range(4)]
-        batch = Batch(*(_owned(column[order]) for column in columns), NOTHING, WORTHLESS)
+        owned = [_owned(column[order]) for column in columns]
+        batch = Batch._make([*owned, NOTHING, WORTHLESS])
         return batch, number_of[order], mark[order] if mark.size else np.zeros(len(order), np.int64)
 
 
@@ -479,13 +479,15 @@ def _directory(keys: int) -> int:
 
 def _most(budgets: npt.NDArray[np.int64]) -> int:
     """The rows that all budgets together allow."""
-    return min(sum(budgets.tolist()), BOUNDLESS)
+    return int(min(sum(budgets.tolist()), BOUNDLESS))
 
 
 def _about(plan: Plan) -> dict[str, str]:
     """What a snapshot depends on, in words."""
     return {
-        "streams": ", ".join(stream.name for stream in plan.streams) if plan.by is None else plan.by,
+        "streams": ", ".join(stream.name for stream in plan.streams)
+        if plan.by is None
+        else plan.by,
         "columns": "; ".join(
             f"{stream.name}: " + ", ".join(f"{f.name} {f.type}" for f in stream.schema)
             for stream in plan.streams
@@ -499,5 +501,3 @@ def _about(plan: Plan) -> dict[str, str]:
         "members": f"at least {plan.at_least}" if plan.at_least else "complete",
         "seed": str(plan.seed),
     }
-
-

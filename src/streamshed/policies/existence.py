@@ -95,7 +95,7 @@ def existence_space(streams: int, hash_values: int, rows: int) -> int:
         >>> existence_space(5, 10**6, 500)
         6005800
     """
-    return 6 * hash_values + streams * (10 * 2 ** (streams - 1) + 2 * rows)
+    return int(6 * hash_values + streams * (10 * 2 ** (streams - 1) + 2 * rows))
 
 
 def value_space(streams: int, domain: int, rows: int) -> int:

@@ -59,7 +59,7 @@ def stream(
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
     schema = result_schema(plan, keep)
-    return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))  # type: ignore[arg-type]
+    return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))
 
 
 def _arrow(frame: Any) -> pa.Schema:
@@ -143,7 +143,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
     ]
     shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
     pack = Pack(position, stream.schema, labels)
-    return frame.withColumn(SHARD, shard).mapInArrow(pack, PACKED)  # type: ignore[arg-type]
+    return frame.withColumn(SHARD, shard).mapInArrow(pack, PACKED)
 
 
 def _compile(plan: Plan) -> None:

@@ -1,0 +1,242 @@
+"""The small kernels, each beside the plain Python that says what it should do."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oracles import rules
+from streamshed.kernels import hooks
+from streamshed.kernels.compiling import compiled_for, implements
+from streamshed.kernels.core import (
+    FREE_KEY,
+    KEYS_USED,
+    NONE,
+    Core,
+    Settings,
+    Shape,
+    core_layout,
+    make,
+)
+from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
+from streamshed.kernels.machine import ones, trailing_zeros
+from streamshed.kernels.merging import merge_order, running_maximum
+from streamshed.kernels.random import draw
+from streamshed.kernels.table import add_key, drop_key, find_key, home_shift
+from streamshed.operators.intake import key_hash
+
+WORDS = st.integers(0, 2**64 - 1)
+
+
+@numba.njit
+def bits_of(word):
+    return trailing_zeros(word), ones(word)
+
+
+@given(WORDS | st.sampled_from([0, 1, 2**63, 2**64 - 1]))
+def test_bits(word):
+    zeros, count = bits_of(np.uint64(word))
+    assert count == word.bit_count()
+    assert zeros == (64 if word == 0 else (word & -word).bit_length() - 1)
+
+
+@numba.njit
+def drawn(seed, number):
+    return draw(seed, number)
+
+
+@given(WORDS, st.integers(0, 2**62))
+def test_randomness_is_what_the_meaning_says(seed, number):
+    assert int(drawn(np.uint64(seed), number)) == rules.draw(seed, number)
+
+
+# -- the heap -------------------------------------------------------------------------------------
+
+PUSH, REMOVE, CHANGE = range(3)
+
+
+class Ranks(NamedTuple):
+    """Some heaps of items, by rank."""
+
+    items: npt.NDArray[Any]
+    place: npt.NDArray[Any]
+    sizes: npt.NDArray[Any]
+    rank: npt.NDArray[Any]
+
+
+@implements(hooks.precedes, Ranks)
+def _(policy, core, item, other):
+    if policy.rank[item] != policy.rank[other]:
+        return policy.rank[item] < policy.rank[other]
+    return item < other
+
+
+@numba.njit
+def play_heap(heap, core, moves, tops):
+    for i in range(len(moves)):
+        kind, group, item, rank = moves[i]
+        if kind == REMOVE:
+            heap_remove(heap, core, group, item)
+        else:
+            heap.rank[item] = rank
+            if kind == PUSH:
+                heap_push(heap, core, group, item)
+            else:
+                heap_restore(heap, core, group, item)
+        tops[i] = heap_top(heap, group)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_heap_knows_its_first(seed):
+    random = np.random.default_rng(seed)
+    groups, items = 3, 60
+    ranked: list[dict[int, int]] = [{} for _ in range(groups)]
+    moves, expected = [], []
+    for _ in range(2_000):
+        item = int(random.integers(items))
+        group = item % groups  # an item is in one heap at most
+        rank = int(random.integers(10))
+        kind = int(random.choice([REMOVE, CHANGE])) if item in ranked[group] else PUSH
+        if kind == REMOVE:
+            del ranked[group][item]
+        else:
+            ranked[group][item] = rank
+        moves.append((kind, group, item, rank))
+        first = heapq.nsmallest(1, [(rank, item) for item, rank in ranked[group].items()])
+        expected.append(first[0][1] if first else NONE)
+    heap = Ranks(
+        np.zeros(items * groups, np.int32),
+        np.full(items, NONE, np.int32),
+        np.zeros(groups, np.int64),
+        np.zeros(items, np.int64),
+    )
+    tops = np.zeros(len(moves), np.int64)
+    play_heap(heap, heap, np.array(moves), tops)
+    assert tops.tolist() == expected
+
+
+# -- the key table --------------------------------------------------------------------------------
+
+ADD, DROP, LOOK = range(3)
+
+
+@numba.njit
+def play_table(core, kinds, hashes, found):
+    shift = home_shift(core.table)
+    for i in range(len(kinds)):
+        key = find_key(core, hashes[i], shift)
+        found[i] = key
+        if kinds[i] == ADD and key == NONE:
+            add_key(core, hashes[i], shift)
+        elif kinds[i] == DROP and key != NONE:
+            drop_key(core, key, shift)
+
+
+def small_core(keys: int, directory: int) -> Core:
+    shape = Shape(
+        rows=keys, keys=keys, table=directory, streams=2, lanes=2, pools=1, held=0, recent=0,
+        disorder=0, out_of_order=False,
+    )  # fmt: skip
+    settings = Settings(
+        by=False, pooled=True, complete=True, at_least=2, late=0, idle=0, clock_max=True,
+        timed=True, seed=np.uint64(0), lanes=2, pools=1,
+    )  # fmt: skip
+    core = make(Core, core_layout(), shape, settings=settings)
+    core.numbers[FREE_KEY] = NONE
+    return core
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_key_table_is_a_dict(seed):
+    """In a tiny directory, with homes that collide, run round its end, and share upper halves."""
+    random = np.random.default_rng(seed)
+    homes = random.choice([0, 1, 14, 15], 24).astype(np.uint64) << np.uint64(60)
+    hashes = homes | random.integers(0, 3, 24).astype(np.uint64) << np.uint64(32)
+    hashes = np.unique(hashes | np.arange(24, dtype=np.uint64) % np.uint64(5))
+    core = small_core(keys=11, directory=16)
+    known: dict[int, bool] = {}
+    kinds, chosen, expected = [], [], []
+    for _ in range(5_000):
+        hashed = int(random.choice(hashes))
+        kind = int(random.choice([ADD, DROP, LOOK]))
+        if kind == ADD and len(known) == 11:
+            kind = DROP
+        kinds.append(kind)
+        chosen.append(hashed)
+        expected.append(hashed in known)
+        if kind == ADD:
+            known[hashed] = True
+        elif kind == DROP:
+            known.pop(hashed, None)
+    found = np.zeros(len(kinds), np.int64)
+    play_table(core, np.array(kinds), np.array(chosen, np.uint64), found)
+    assert (found != NONE).tolist() == expected
+    assert core.numbers[KEYS_USED] <= 11
+    assert np.count_nonzero(core.table) == len(known)
+    same = {(hashed, number) for hashed, number in zip(chosen, found, strict=True) if number >= 0}
+    assert all(0 <= number < 11 for _, number in same)
+
+
+# -- order, hashes --------------------------------------------------------------------------------
+
+STREAMS = st.lists(st.lists(st.integers(-3, 12), max_size=12).map(sorted), max_size=5)
+
+
+@given(STREAMS)
+def test_streams_are_merged_as_a_stable_sort_would(streams):
+    times = [time for stream in streams for time in stream]
+    starts = np.cumsum([0, *map(len, streams)])
+    order = merge_order(np.array(times, np.int64), starts.astype(np.int64))
+    assert order.tolist() == sorted(range(len(times)), key=lambda place: times[place])
+
+
+@given(st.lists(st.none() | st.integers(-5, 5), max_size=20), st.integers(-7, 0))
+def test_the_running_maximum(times, so_far):
+    null = np.array([time is None for time in times], np.bool_)
+    filled = np.array([99 if time is None else time for time in times], np.int64)
+    maxima, behind = running_maximum(filled, null, so_far)
+    expected, late = [], 0
+    for time in times:
+        late += time is not None and time < so_far
+        so_far = so_far if time is None else max(so_far, time)
+        expected.append(so_far)
+    assert maxima.tolist() == expected
+    assert behind == late
+
+
+def strings(values: pa.Array) -> list[int]:
+    common = pa.string() if values.type == pa.string() else pa.large_string()
+    hashed, null = key_hash(pa.record_batch({"k": values}), ["k"], [common])
+    assert null.size == 0
+    return hashed.tolist()
+
+
+def test_strings_that_differ_have_different_hashes():
+    values = ["", "\0", "\0\0", "a", "a\0", "aaaaaaaa", "aaaaaaaa\0", "ä", *map(str, range(30_000))]
+    assert len(set(strings(pa.array(values)))) == len(values)
+
+
+@given(st.lists(st.text(max_size=20), max_size=8))
+def test_strings_have_one_hash_however_they_are_stored(values):
+    plain = strings(pa.array(values, pa.string()))
+    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
+        assert strings(pa.array(values, kind)) == plain
+    for kind in (pa.string(), pa.large_string()):
+        assert strings(pa.array(["x", *values, "y"], kind).slice(1, len(values))) == plain
+
+
+def test_what_is_compiled_is_known_without_compiling():
+    class Never(NamedTuple):
+        """A state that no loop was ever compiled for."""
+
+        shape: int = 0
+
+    assert not compiled_for(merge_order, Never)
