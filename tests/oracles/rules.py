@@ -125,8 +125,8 @@ class Oldest(Rule):
         return min(window, key=lambda held: held.age)
 
 
-class _Keys(Rule):
-    """The lowest standing of a key; then the smallest lot of key and stream; then the oldest."""
+class _Keys(Random):
+    """A tuple of a key of lowest standing: one of a few drawn, or else by lot."""
 
     def lot(self, held: Held) -> int:
         """The number of a key in a stream in the draw among keys of equal standing."""
@@ -138,8 +138,16 @@ class _Keys(Rule):
         raise NotImplementedError
 
     def victim(self, window: list[Held], newcomer: Held) -> Held:
-        """The oldest tuple of the entry of lowest standing."""
+        """The first of eight drawn whose key stands lowest, or the oldest of the key by lot."""
         standings = self.standings()
+        lowest = min(standings[held.key] for held in window)
+        members = self._list(newcomer)
+        word = draw(self.workload.seed, newcomer.arrival)
+        for _ in range(8):
+            drawn = members[word % len(members)]
+            if standings[drawn.key] == lowest:
+                return drawn
+            word = mix((word + 0x9E3779B97F4A7C15) & MASK)
         return min(window, key=lambda held: (standings[held.key], self.lot(held), held.age))
 
 
@@ -177,6 +185,7 @@ class Output(_Keys):
 
     def left(self, held: Held) -> None:
         """Forget a key that is in no window."""
+        super().left(held)
         if all(other.key != held.key for other in self.everything()):
             del self.results[held.key]
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import implements, kernel
-from streamshed.kernels.core import Field, Shape
-from streamshed.policies.base import Policy
+from streamshed.kernels.compiling import implements
+from streamshed.kernels.members import put_member
 from streamshed.policies.values import (
-    oldest_of_lowest_value,
+    ValuePolicy,
+    enter_value,
+    lowest_value,
     value_changed,
     value_inserted,
-    value_layout,
     value_precedes,
     value_removed,
 )
@@ -28,10 +28,13 @@ class FrequencyState(NamedTuple):
     place: npt.NDArray[Any]
     sizes: npt.NDArray[Any]
     standing: npt.NDArray[Any]
+    members: npt.NDArray[Any]
+    position: npt.NDArray[Any]
+    filled: npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Frequency(Policy):
+class Frequency(ValuePolicy):
     """A row leaves whose join value is the rarest in all windows together.
 
     Examples:
@@ -41,10 +44,7 @@ class Frequency(Policy):
 
     name: ClassVar[str] = "frequency"
     state: ClassVar[type] = FrequencyState
-
-    def layout(self, shape: Shape) -> dict[str, Field]:
-        """A heap of keys for each pool."""
-        return value_layout()
+    marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
 
 
 @implements(hooks.precedes, FrequencyState)
@@ -54,28 +54,31 @@ def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 
 @implements(hooks.victim, FrequencyState)
 def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
-    return oldest_of_lowest_value(policy, core, pool)
-
-
-@kernel
-def _count(policy, core, row):  # type: ignore[no-untyped-def]
-    key = core.rows[row].key
-    value_inserted(policy, core, row, core.keys[key].count)
-    value_changed(policy, core, key, core.keys[key].count)
+    return lowest_value(policy, core, pool, arrival)
 
 
 @implements(hooks.inserted, FrequencyState)
 def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
-    _count(policy, core, row)
-
-
-@implements(hooks.restored, FrequencyState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    _count(policy, core, row)
+    key = core.rows[row].key
+    value_inserted(policy, core, row, core.keys[key].count)
+    value_changed(policy, core, key, core.keys[key].count)
 
 
 @implements(hooks.removed, FrequencyState)
 def _removed(policy, core, row):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     value_removed(policy, core, row)
+    value_changed(policy, core, key, core.keys[key].count)
+
+
+@implements(hooks.mark, FrequencyState)
+def _mark(policy, core, row):  # type: ignore[no-untyped-def]
+    return policy.position[row]
+
+
+@implements(hooks.restored, FrequencyState)
+def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    key = core.rows[row].key
+    put_member(policy, core, row, marked)
+    enter_value(policy, core, row, core.keys[key].count)
     value_changed(policy, core, key, core.keys[key].count)

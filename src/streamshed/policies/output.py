@@ -10,16 +10,20 @@ import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
-from streamshed.kernels.core import Field, Shape
-from streamshed.policies.base import Policy
+from streamshed.kernels.core import Field
+from streamshed.kernels.members import put_member
 from streamshed.policies.values import (
-    oldest_of_lowest_value,
+    ValuePolicy,
+    enter_value,
+    lowest_value,
     value_changed,
     value_inserted,
-    value_layout,
     value_precedes,
     value_removed,
 )
+
+MOST = 2**31
+"""Results are counted up to here for a value: what has made so many is safe anyway."""
 
 
 class OutputState(NamedTuple):
@@ -29,11 +33,14 @@ class OutputState(NamedTuple):
     place: npt.NDArray[Any]
     sizes: npt.NDArray[Any]
     standing: npt.NDArray[Any]
+    members: npt.NDArray[Any]
+    position: npt.NDArray[Any]
+    filled: npt.NDArray[Any]
     made: npt.NDArray[Any]  # by key
 
 
 @dataclass(frozen=True)
-class Output(Policy):
+class Output(ValuePolicy):
     """A row leaves whose join value has made the fewest results so far.
 
     A value that leaves all windows is forgotten, or the table would grow with the domain.
@@ -47,9 +54,9 @@ class Output(Policy):
     state: ClassVar[type] = OutputState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
 
-    def layout(self, shape: Shape) -> dict[str, Field]:
-        """A heap of keys for each pool, and a count for each key."""
-        return value_layout() | {"made": Field("key", np.int64)}
+    def layout(self, shape: object) -> dict[str, Field]:
+        """A count for each key besides."""
+        return super().layout(shape) | {"made": Field("key", np.int64)}
 
 
 @implements(hooks.precedes, OutputState)
@@ -59,7 +66,7 @@ def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 
 @implements(hooks.victim, OutputState)
 def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
-    return oldest_of_lowest_value(policy, core, pool)
+    return lowest_value(policy, core, pool, arrival)
 
 
 @implements(hooks.inserted, OutputState)
@@ -77,16 +84,19 @@ def _removed(policy, core, row):  # type: ignore[no-untyped-def]
 
 @implements(hooks.produced, OutputState)
 def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
-    policy.made[key] += 1
-    value_changed(policy, core, key, policy.made[key])
+    if policy.made[key] < MOST:
+        policy.made[key] += 1
+        value_changed(policy, core, key, policy.made[key])
 
 
 @implements(hooks.mark, OutputState)
 def _mark(policy, core, row):  # type: ignore[no-untyped-def]
-    return policy.made[core.rows[row].key]
+    return policy.made[core.rows[row].key] << 31 | policy.position[row]
 
 
 @implements(hooks.restored, OutputState)
 def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    policy.made[core.rows[row].key] = marked
-    value_inserted(policy, core, row, marked)
+    key = core.rows[row].key
+    policy.made[key] = marked >> 31
+    put_member(policy, core, row, marked & (MOST - 1))
+    enter_value(policy, core, row, policy.made[key])

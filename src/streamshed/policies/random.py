@@ -5,23 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
 from streamshed.kernels.core import Field, Shape
+from streamshed.kernels.members import (
+    add_member,
+    drawn_member,
+    drop_member,
+    member_layout,
+    put_member,
+)
 from streamshed.kernels.random import draw
-from streamshed.kernels.table import pool_of
 from streamshed.policies.base import Policy
 
 
 class RandomState(NamedTuple):
-    """The rows of each pool, without gaps, in an order of no meaning."""
+    """The rows of each pool, to draw from."""
 
-    members: npt.NDArray[Any]  # position × pools + pool
-    position: npt.NDArray[Any]  # by row
-    sizes: npt.NDArray[Any]  # by pool
+    members: npt.NDArray[Any]
+    position: npt.NDArray[Any]
+    filled: npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -39,37 +44,22 @@ class Random(Policy):
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """Two numbers for each row."""
-        return {
-            "members": Field("held", np.int32, None),
-            "position": Field("row", np.int32, None),
-            "sizes": Field("pool", np.int64),
-        }
+        return member_layout()
 
 
 @implements(hooks.victim, RandomState)
 def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
-    drawn = draw(core.settings.seed, arrival) % np.uint64(policy.sizes[pool])
-    return policy.members[np.int64(drawn) * policy.sizes.size + pool]
+    return drawn_member(policy, pool, draw(core.settings.seed, arrival))
 
 
 @implements(hooks.inserted, RandomState)
 def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
-    pool = pool_of(core, core.rows[row].stream)
-    end = policy.sizes[pool]
-    policy.members[end * policy.sizes.size + pool] = row
-    policy.position[row] = end
-    policy.sizes[pool] = end + 1
+    add_member(policy, core, row)
 
 
 @implements(hooks.removed, RandomState)
 def _removed(policy, core, row):  # type: ignore[no-untyped-def]
-    pools = policy.sizes.size
-    pool = pool_of(core, core.rows[row].stream)
-    end = policy.sizes[pool] - 1
-    moved = policy.members[end * pools + pool]
-    policy.members[policy.position[row] * pools + pool] = moved
-    policy.position[moved] = policy.position[row]
-    policy.sizes[pool] = end
+    drop_member(policy, core, row)
 
 
 @implements(hooks.mark, RandomState)
@@ -79,7 +69,4 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
 
 @implements(hooks.restored, RandomState)
 def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    pool = pool_of(core, core.rows[row].stream)
-    policy.members[marked * policy.sizes.size + pool] = row
-    policy.position[row] = marked
-    policy.sizes[pool] += 1
+    put_member(policy, core, row, marked)

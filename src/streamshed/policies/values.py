@@ -1,8 +1,9 @@
 """What the value-based policies share: windows that rank join values, not rows.
 
-Each pool keeps a heap of the keys present in it, by a statistic of the key. Keys of equal standing
-are ranked by a number drawn for the key and the lane, so that windows decide independently, as the
-papers' baselines do.
+Each pool keeps a heap of the keys present in it, by a statistic of the key. Where values hardly
+repeat, most keys stand equal, and then the papers' baselines behave like a random selection. So a
+few rows are drawn first, and the first of a lowest-standing key leaves; only if none is met does the
+heap say whose turn it is.
 """
 
 from __future__ import annotations
@@ -13,31 +14,57 @@ from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.machine import trailing_zeros
-from streamshed.kernels.random import draw, mix
+from streamshed.kernels.members import add_member, drawn_member, drop_member, member_layout
+from streamshed.kernels.random import GOLDEN, draw, mix
 from streamshed.kernels.table import lane_of, pool_of
+from streamshed.policies.base import Policy
+
+TRIES = 8
+"""Rows drawn in search of one whose key stands lowest."""
 
 
-def value_layout() -> dict[str, Field]:
-    """The arrays of a value-based policy; an entry is a key in a lane, key × lanes + lane."""
-    return {
-        "items": Field("held", np.int32, None),  # a heap of entries for each pool
-        "place": Field("entry", np.int32, NONE),
-        "sizes": Field("pool", np.int64),
-        "standing": Field("entry", np.int64, None),  # the key's statistic, as this entry knows it
-    }
+class ValuePolicy(Policy):
+    """A policy that ranks join values."""
+
+    def layout(self, shape: object) -> dict[str, Field]:
+        """A heap of entries (key × lanes + lane) for each pool, and its rows to draw from."""
+        return {
+            "items": Field("held", np.int32, None),
+            "place": Field("entry", np.int32, NONE),
+            "sizes": Field("pool", np.int64),
+            "standing": Field("entry", np.int64, None),  # the key's statistic, as the heap knows it
+        } | member_layout()
 
 
 @kernel
-def oldest_of_lowest_value(policy, core, pool):  # type: ignore[no-untyped-def]
-    """The oldest row of the lowest-ranked key of a pool."""
-    newest = core.heads[heap_top(policy, pool)]
-    return core.rows[newest].newer  # the ring goes on from the newest to the oldest
+def _entry(core, row):  # type: ignore[no-untyped-def]
+    return core.rows[row].key * core.settings.lanes + lane_of(core, core.rows[row].stream)
+
+
+@kernel
+def lowest_value(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+    """A row of a lowest-standing key of a pool."""
+    top = heap_top(policy, pool)
+    word = draw(core.settings.seed, arrival)
+    for _ in range(TRIES):
+        row = drawn_member(policy, pool, word)
+        if policy.standing[_entry(core, row)] == policy.standing[top]:
+            return row
+        word = mix(word + GOLDEN)
+    return core.rows[core.heads[top]].newer  # from the newest the ring goes on to the oldest
 
 
 @kernel
 def value_inserted(policy, core, row, standing):  # type: ignore[no-untyped-def]
+    """Enter a row, and its key into the heap of its pool if it is not there."""
+    add_member(policy, core, row)
+    enter_value(policy, core, row, standing)
+
+
+@kernel
+def enter_value(policy, core, row, standing):  # type: ignore[no-untyped-def]
     """Enter a row's key into the heap of its pool, if it is not there."""
-    entry = core.rows[row].key * core.settings.lanes + lane_of(core, core.rows[row].stream)
+    entry = _entry(core, row)
     if policy.place[entry] == NONE:
         policy.standing[entry] = standing
         heap_push(policy, core, pool_of(core, core.rows[row].stream), entry)
@@ -45,8 +72,9 @@ def value_inserted(policy, core, row, standing):  # type: ignore[no-untyped-def]
 
 @kernel
 def value_removed(policy, core, row):  # type: ignore[no-untyped-def]
-    """Take a row's key out of the heap of its pool, if no row of it is left there."""
-    entry = core.rows[row].key * core.settings.lanes + lane_of(core, core.rows[row].stream)
+    """Take a row out, and its key out of the heap of its pool if no row of it is left there."""
+    drop_member(policy, core, row)
+    entry = _entry(core, row)
     if core.heads[entry] == NONE:
         heap_remove(policy, core, pool_of(core, core.rows[row].stream), entry)
 
