@@ -156,40 +156,62 @@ class Field(NamedTuple):
     kept: bool = False
     """Whether a checkpoint keeps the array as it is; others are made anew from the rows."""
 
-    def make(self, shape: Shape) -> npt.NDArray[Any]:
-        """The array at its start."""
-        return self.grown(np.empty(0, self.dtype), shape)
-
-    def grown(self, array: npt.NDArray[Any], shape: Shape) -> npt.NDArray[Any]:
+    def grown(
+        self, array: npt.NDArray[Any], shape: Shape, memory: Memory, name: str
+    ) -> npt.NDArray[Any]:
         """The array with the room that the shape asks for; what it held stays."""
         size = shape.room(self.per) * self.times
         if size <= len(array):
             return array
-        # Without a fill, room that is never used stays untouched and costs no memory.
-        larger = np.zeros(size, self.dtype) if self.fill == 0 else np.empty(size, self.dtype)
+        larger = memory.array(name, size, np.dtype(self.dtype), self.fill == 0)
         # As bytes: numpy copies records field by field.
         larger.view(np.uint8)[: array.nbytes] = array.view(np.uint8)
         if self.fill:
             new = larger[len(array) :]
-            for name in larger.dtype.names or [...]:
-                new[name] = self.fill
+            for part in larger.dtype.names or [...]:
+                new[part] = self.fill
         return larger
+
+    def nothing(self) -> npt.NDArray[Any]:
+        """The array without any room."""
+        return np.empty(0, self.dtype)
+
+
+class Memory:
+    """Where the arrays of a state are: in the memory of this process."""
+
+    def array(self, name: str, size: int, dtype: np.dtype[Any], zero: bool) -> npt.NDArray[Any]:
+        """A new array; room that is never used stays untouched and costs no memory."""
+        return np.zeros(size, dtype) if zero else np.empty(size, dtype)
 
 
 State = TypeVar("State", bound=NamedTuple)
 
 
-def make(state: type[State], layout: dict[str, Field], shape: Shape, **given: Any) -> State:
-    """A state of the given class with its arrays as laid out, and the given fields besides."""
-    build: Callable[..., State] = state
-    return build(**given, **{name: field.make(shape) for name, field in layout.items()})
-
-
-def grown(state: State, layout: dict[str, Field], shape: Shape) -> State:
+def grown(
+    state: State, layout: dict[str, Field], shape: Shape, memory: Memory, prefix: str
+) -> State:
     """The state with room for the shape."""
-    arrays = {name: field.grown(getattr(state, name), shape) for name, field in layout.items()}
+    arrays = {
+        name: field.grown(getattr(state, name), shape, memory, prefix + name)
+        for name, field in layout.items()
+    }
     more: State = state._replace(**arrays)
     return more
+
+
+def make(
+    state: type[State],
+    layout: dict[str, Field],
+    shape: Shape,
+    memory: Memory,
+    prefix: str,
+    **given: Any,
+) -> State:
+    """A state of the given class with its arrays as laid out, and the given fields besides."""
+    build: Callable[..., State] = state
+    nothing = {name: field.nothing() for name, field in layout.items()}
+    return grown(build(**given, **nothing), layout, shape, memory, prefix)
 
 
 def core_layout() -> dict[str, Field]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from streamshed.kernels.core import (
     ROWS_USED,
     Core,
     Field,
+    Memory,
     Settings,
     Shape,
     core_layout,
@@ -45,6 +46,7 @@ from streamshed.operators.keyed_loop import (
     MEMBERS,
     NEXT,
     Batch,
+    live_rows,
     marks_of,
     out_room,
     rebuild,
@@ -60,6 +62,9 @@ CHUNK = 1 << 16
 """Tuples handed to the loop at once: room is made for so many before it starts."""
 OUTPUT = 1 << 16
 """Results in the output buffer."""
+
+CORE, POLICY = "core.", "policy."
+"""What the names of the arrays begin with."""
 
 EMPTY = (
     np.empty(0, np.int32),
@@ -96,10 +101,15 @@ class KeyedJoin:
         plan: the join, checked against its inputs.
         keep: for each input the columns that results need; all of them by default.
         restorable: whether a checkpoint may be asked for: it needs the columns of keys and times.
+        memory: where the arrays are.
     """
 
     def __init__(
-        self, plan: Plan, keep: Sequence[Sequence[str]] | None = None, restorable: bool = True
+        self,
+        plan: Plan,
+        keep: Sequence[Sequence[str]] | None = None,
+        restorable: bool = True,
+        memory: Memory | None = None,
     ) -> None:
         self.plan = plan
         self.checked = needs_check(plan.key_types)
@@ -126,8 +136,10 @@ class KeyedJoin:
             disorder=0,
             out_of_order=False,
         )
+        self.memory = memory or Memory()
         self.core = self._empty_core()
-        self.state: Any = self.policy.start(self.shape)
+        layout = self.policy.layout(self.shape)
+        self.state: Any = make(self.policy.state, layout, self.shape, self.memory, POLICY)
         self.work = work_room(0, lanes, plan.by is not None)
         self.out = out_room(OUTPUT, lanes, CHUNK)
         self.rejected = 0
@@ -153,7 +165,9 @@ class KeyedJoin:
             lanes=self.shape.lanes,
             pools=self.shape.pools,
         )
-        core = make(Core, core_layout(), self.shape, settings=settings)
+        core = make(
+            Core, core_layout(), self.shape, self.memory, CORE, settings=settings
+        )
         core.numbers[[FREE_ROW, FREE_KEY, PINNED]] = NONE
         core.numbers[[CLOCK, NEWEST, FIRST_SEEN]] = NEVER
         for lane, stream in enumerate(plan.streams):
@@ -230,11 +244,14 @@ class KeyedJoin:
         if shape == old:
             return
         layout = core_layout()
-        self.core = grown(core, layout, shape)
+        others = {name: field for name, field in layout.items() if name != "table"}
+        self.core = grown(core, others, shape, self.memory, CORE)
         if shape.table != old.table:
-            self.core = self.core._replace(table=layout["table"].make(shape))
+            table = layout["table"]
+            empty = table.grown(table.nothing(), shape, self.memory, CORE + "table")
+            self.core = self.core._replace(table=empty)
             refill(self.core)
-        self.state = grown(self.state, self.policy.layout(shape), shape)
+        self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
         self.work = work_room(shape.rows, shape.streams, plan.by is not None)
         if plan.by and shape.streams + 1 > self.out.payload.size:
             self.out = out_room(OUTPUT, 1 + shape.streams // OUTPUT, CHUNK)
@@ -323,8 +340,7 @@ class KeyedJoin:
         if self.work.cursor[EMITTING] or self.work.cursor[NEXT]:
             raise AssertionError("a join is sealed between batches, not within one")
         used = self.core.rows[: self.core.numbers[ROWS_USED]]
-        rows = np.flatnonzero(used["arrival"] != NONE)
-        rows = rows[np.argsort(used["arrival"][rows])]
+        rows = live_rows(used)
         stream = None if self.plan.by else used["stream"][rows]
         segments: dict[SegmentName, pa.RecordBatch] = {}
         live: dict[SegmentName, npt.NDArray[np.uint8]] = {}
@@ -362,21 +378,21 @@ class KeyedJoin:
                 if form.kept:
                     arrays[prefix + name] = getattr(state, name).copy()
         if self.policy.marks == "moving":
-            arrays["marks"] = self._marks(rows)
+            arrays["marks"] = self._marks(rows[np.argsort(self.core.rows["arrival"][rows])])
         numbers = {
             "rows_seen": self.intake.rows_seen,
             "newest": self.intake.newest,
             "disorder": self.intake.disorder,
             "rejected": self.rejected,
             "next_segments": [payload.next_segment for payload in self.payload],
-            "streams": self.shape.streams,
+            "sealed": [list(payload.sealed.items()) for payload in self.payload],
         }
         return Head(_about(self.plan), numbers, arrays, list(self.intake.names.number))
 
     def _states(self) -> list[tuple[str, Any, dict[str, Field]]]:
         return [
-            ("core.", self.core, core_layout()),
-            ("policy.", self.state, self.policy.layout(self.shape)),
+            (CORE, self.core, core_layout()),
+            (POLICY, self.state, self.policy.layout(self.shape)),
         ]
 
     def snapshot(self) -> Snapshot:
@@ -386,18 +402,19 @@ class KeyedJoin:
 
     @classmethod
     def restore(
-        cls, plan: Plan, snapshot: Snapshot, keep: Sequence[Sequence[str]] | None = None
+        cls,
+        plan: Plan,
+        snapshot: Snapshot,
+        keep: Sequence[Sequence[str]] | None = None,
+        memory: Memory | None = None,
     ) -> KeyedJoin:
         """The join as it was when the snapshot was taken."""
         head = snapshot.head
-        head.check(_about(plan))
-        join = cls(plan, keep)
+        join = cls(plan, keep, memory=memory)
+        join._check(head)
         join.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
         batch, arrivals, marks = join._read_again(snapshot)
-        join.intake.rows_seen = list(head.numbers["rows_seen"])
-        join.intake.newest = list(head.numbers["newest"])
-        join.intake.disorder = head.numbers["disorder"]
-        join.rejected = head.numbers["rejected"]
+        join._resume(head)
         join._make_room(len(arrivals))
         join.core.lanes["newest"] = head.arrays["newest"]
         rebuild(join.core, join.state, batch, arrivals, head.arrays.get("marks", marks))
@@ -416,6 +433,48 @@ class KeyedJoin:
         recent["arrival"][gone] = NONE
         return join
 
+    def attach(
+        self,
+        shape: Shape,
+        arrays: Callable[[str, np.dtype[Any]], npt.NDArray[Any]],
+        snapshot: Snapshot,
+    ) -> None:
+        """Go on with the arrays that another process has left, and the rows that belong to them.
+
+        Args:
+            shape: the room that the arrays have.
+            arrays: gives the array of a name.
+            snapshot: the head and the segments; what has left them is known from the arrays.
+        """
+        self._check(snapshot.head)
+        self.shape = shape
+        core, state = (
+            {name: arrays(prefix + name, np.dtype(form.dtype)) for name, form in layout.items()}
+            for prefix, _, layout in self._states()
+        )
+        self.core = self.core._replace(**core)
+        self.state = self.state._replace(**state)
+        self.work = work_room(shape.rows, shape.streams, self.plan.by is not None)
+        self._resume(snapshot.head)
+        for position, sealed in enumerate(snapshot.head.numbers["sealed"]):
+            payload = self.payload[position]
+            for number, wanted in sealed:
+                stored = snapshot.segments[position, number]
+                payload.unseal(number, stored.select(payload.schema.names), wanted)
+
+    def _check(self, head: Head) -> None:
+        head.check(_about(self.plan))
+
+    def _resume(self, head: Head) -> None:
+        """Take up the numbers of a head that are not in the arrays."""
+        self.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
+        self.intake.rows_seen = list(head.numbers["rows_seen"])
+        self.intake.newest = list(head.numbers["newest"])
+        self.intake.disorder = head.numbers["disorder"]
+        self.rejected = head.numbers["rejected"]
+        for payload, following in zip(self.payload, head.numbers["next_segments"], strict=True):
+            payload.next_segment = following
+
     def _read_again(
         self, snapshot: Snapshot
     ) -> tuple[Batch, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -433,10 +492,6 @@ class KeyedJoin:
             arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
             if self.policy.marks == "fixed":
                 marks.append(stored.column(MARK).to_numpy()[offsets])
-        for payload, following in zip(
-            self.payload, snapshot.head.numbers["next_segments"], strict=True
-        ):
-            payload.next_segment = following
         number_of = np.concatenate(arrivals)
         order = np.argsort(number_of)
         mark = np.concatenate(marks)

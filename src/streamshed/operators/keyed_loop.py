@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.kernels.compiling import kernel, loop
+from streamshed.kernels.compiling import driver, kernel, loop
 from streamshed.kernels.core import (
     ARRIVALS,
     ARRIVED,
@@ -570,6 +570,18 @@ def rebuild(core, policy, batch, arrivals, marks):  # type: ignore[no-untyped-de
         row = _store(core, batch, i, key, arrivals[i])
         if core.pools[pool_of(core, batch.stream[i])].budget < BOUNDLESS:
             restored(policy, core, row, marks[i])
+
+
+@driver
+def live_rows(rows):  # type: ignore[no-untyped-def]
+    """The numbers of the rows that are stored."""
+    found = np.empty(rows.size, np.int64)
+    count = 0
+    for row in range(rows.size):
+        if rows[row].arrival != NONE:
+            found[count] = row
+            count += 1
+    return found[:count].copy()
 
 
 @loop

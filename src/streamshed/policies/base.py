@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from streamshed.kernels.core import Field, Shape, make
+from streamshed.kernels.core import Field, Shape
 
 if TYPE_CHECKING:
     from streamshed.operators.plan import Plan
@@ -36,10 +36,6 @@ class Policy:
     def layout(self, shape: Shape) -> dict[str, Field]:
         """The arrays of the state."""
         return {}
-
-    def start(self, shape: Shape) -> Any:
-        """The state before anything has arrived."""
-        return make(self.state, self.layout(shape), shape)
 
 
 @dataclass(frozen=True)
