@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,45 @@ class Source:
 def open_source(name: str, data: Any) -> Source:
     """Open an input of any kind.
 
+    Arrow cannot pick rows of its view types, so that columns of those come as plain ones.
+
     Examples:
         >>> open_source("a", pa.table({"k": [1, 2]})).rows
         2
+        >>> open_source("a", pa.table({"k": pa.array(["x"], pa.string_view())})).schema.field("k")
+        pyarrow.Field<k: large_string>
     """
+    source = _opened(name, data)
+    schema = pa.schema([_without_views(f) for f in source.schema], source.schema.metadata)
+    if schema == source.schema:
+        return source
+    return replace(
+        source,
+        schema=schema,
+        batches=lambda: (batch.cast(schema) for batch in source.batches()),
+    )
+
+
+def _without_views(column: pa.Field) -> pa.Field:
+    kind = column.type
+    if pa.types.is_string_view(kind):
+        kind = pa.large_string()
+    elif pa.types.is_binary_view(kind):
+        kind = pa.large_binary()
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_without_views(part) for part in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_without_views(kind.key_field), _without_views(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_without_views(kind.value_field))
+    elif pa.types.is_large_list(kind):
+        kind = pa.large_list(_without_views(kind.value_field))
+    elif pa.types.is_fixed_size_list(kind):
+        kind = pa.list_(_without_views(kind.value_field), kind.list_size)
+    return column.with_type(kind)
+
+
+def _opened(name: str, data: Any) -> Source:
     if isinstance(data, pa.Table):
         return _whole(name, data)
     if isinstance(data, pa.RecordBatch):

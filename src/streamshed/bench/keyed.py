@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -299,21 +300,23 @@ _TINY = """
 import pyarrow
 import streamshed
 rows = pyarrow.table({"k": [1, 2], "ts": [1, 2]})
-join = streamshed.join("a", "b").on("k").within(5, time="ts").keep(rows=1).shed("existence")
 """
+_JOIN = "streamshed.join('a', 'b').on('k').within(5, time='ts').keep(rows=1).shed('existence')"
 
 
 def _starting(repeats: int, progress: Progress) -> Iterator[Measurement]:
     """What a new process pays before it works."""
     progress("starting new processes")
-    in_new_process(_TINY, "join.replay(a=rows, b=rows)")  # compiles, where nothing is cached yet
-    best = best_of(
-        repeats,
-        {
-            "import": partial(in_new_process, "", "import streamshed"),
-            "first call": partial(in_new_process, _TINY, "join.replay(a=rows, b=rows)"),
-        },
-    )
+    call = f"{_JOIN}.replay(a=rows, b=rows)"
+    with TemporaryDirectory() as bytecode:
+        in_new_process(_TINY, call, bytecode)  # whatever is not compiled yet is compiled here
+        best = best_of(
+            repeats,
+            {
+                "import": partial(in_new_process, "", "import streamshed", bytecode),
+                "first call": partial(in_new_process, _TINY, call, bytecode),
+            },
+        )
     name = "import streamshed in a new process"
     yield Measurement(name, best["import"], "s", bar=IMPORT_BAR, at_most=True)
     name = "first replay in a new process, kernels cached"

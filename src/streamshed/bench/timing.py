@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -45,23 +46,35 @@ def wall_time(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def in_new_process(prepare: str, timed: str) -> float:
+def in_new_process(prepare: str, timed: str, bytecode: str) -> float:
     """The seconds that a statement takes in a new Python process, after some preparation.
 
+    Args:
+        prepare: statements that are not timed.
+        timed: the statement.
+        bytecode: a folder in which Python keeps compiled modules, so that a second process finds
+            them, as it does in any installation.
+
     Examples:
-        >>> 0.05 < in_new_process("import time", "time.sleep(0.05)") < 5
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     0.05 < in_new_process("import time", "time.sleep(0.05)", folder) < 5
         True
     """
-    script = "\n".join(
-        [
-            "from time import perf_counter as now",
-            prepare,
-            "start = now()",
-            timed,
-            "print(now() - start)",
-        ]
+    lines = (
+        "from time import perf_counter as now",
+        prepare,
+        "start = now()",
+        timed,
+        "print(now() - start)",
     )
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        [sys.executable, "-c", "\n".join(lines)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     return float(done.stdout)

@@ -21,8 +21,8 @@ is silent, this was decided:
 * **What the arrival rate does to the spread** (`hold`, figure 7): either a key's appearances stay
   as many seconds apart, or as many rows.
 * **Frequency** counts a key in all windows together, as the paper's example in section 3.3 does.
-* **Ties** of the value-based policies go by lot, as `docs/meaning.md` says: a key has one lot in
-  each window, and keeps it.
+* **Ties** of the value-based policies are broken at random, anew at each drop, as
+  `docs/meaning.md` says: the paper has them "similar to random selection" where values do not repeat.
 * **Cost** (figure 9) is the time of the whole join, per tuple, by policy in turn, the median of
   some rounds. The cost of deciding is that time less the time with Random, which decides nothing.
   The paper's Java tables, which grow with the domain, are not rebuilt; the policies are compared
@@ -205,10 +205,8 @@ def figure_5(scale: Scale, report: Report) -> list[Claim]:
             _all_of((s, _alike(mean, exact, at)) for s, at in every),
             "A key is in up to five windows, so that its frequency is 1 to 5 and not always 1: "
             "Frequency coordinates the windows, keeping keys that are nearly complete. Output "
-            "drops keys without results first, and complete keys, of no more use, stay. Among the "
-            "keys without results the lot decides, and a key keeps its lot: in each window, "
-            "independently, some keys stay until they expire and most go at once, which suits "
-            "results of five members less than Random's lot, drawn anew at each drop.",
+            "drops keys without results first, and complete keys, of no more use, stay: what is "
+            "left of the memory is less than Random has.",
         ),
         judge(
             "5",

@@ -35,15 +35,10 @@ ROW = np.dtype(
     align=True,
 )
 
-KEY = np.dtype(
-    [
-        ("hash", np.uint64),
-        ("lanes", np.uint64),  # bit vector: which lanes hold the key
-        ("count", np.int32),  # rows with this key
-        ("next", np.int32),  # the next unused key, while this one is unused
-    ],
-    align=True,
-)
+# A key is a few words side by side, so that they share a line or two of the cache: its hash, the bit
+# vector of the lanes that hold it, the number of its rows (while it is unused: the next unused key),
+# and for each lane its newest row.
+KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = range(4)
 
 LANE = np.dtype(
     [
@@ -87,6 +82,7 @@ class Settings(NamedTuple):
     seed: np.uint64
     lanes: int
     pools: int
+    key_words: int
 
 
 class Core(NamedTuple):
@@ -94,8 +90,7 @@ class Core(NamedTuple):
 
     settings: Settings
     rows: npt.NDArray[Any]
-    keys: npt.NDArray[Any]
-    heads: npt.NDArray[np.int32]  # by (key, lane): the newest row
+    keys: npt.NDArray[np.int64]  # by (key, word), see KEY_HASH
     table: npt.NDArray[np.uint64]  # open addressing: upper half of the hash, key number + 1
     items: npt.NDArray[np.int32]  # rows that came out of order: a heap for each lane
     place: npt.NDArray[np.int32]
@@ -132,6 +127,8 @@ class Shape:
                 return int(getattr(self, per + "s"))
             case "entry":
                 return self.keys * self.lanes
+            case "key word":
+                return self.keys * (KEY_HEADS + self.lanes)
             case "table" | "recent":
                 return int(getattr(self, per))
             case "held":
@@ -218,8 +215,7 @@ def core_layout() -> dict[str, Field]:
     """The arrays of a `Core`."""
     return {
         "rows": Field("row", ROW, None),
-        "keys": Field("key", KEY, None),
-        "heads": Field("entry", np.int32, None),
+        "keys": Field("key word", np.int64, None),
         "table": Field("table", np.uint64),
         "items": Field("disorder", np.int32, None),
         "place": Field("disordered row", np.int32, None),

@@ -69,6 +69,22 @@ def merge_order(arrival_time, starts):  # type: ignore[no-untyped-def]
 
 
 @driver
+def in_order(order, stream, time, hashed, payload):  # type: ignore[no-untyped-def]
+    """Four columns in a new order; faster in one go than one by one."""
+    streams = np.empty(order.size, np.int32)
+    times = np.empty(order.size, np.int64)
+    hashes = np.empty(order.size, np.uint64)
+    payloads = np.empty(order.size, np.int64)
+    for i in range(order.size):
+        place = order[i]
+        streams[i] = stream[place]
+        times[i] = time[place]
+        hashes[i] = hashed[place]
+        payloads[i] = payload[place]
+    return streams, times, hashes, payloads
+
+
+@driver
 def running_maximum(times, null, so_far):  # type: ignore[no-untyped-def]
     """The largest time up to each tuple, and the number of tuples that came behind it."""
     largest = so_far

@@ -13,6 +13,10 @@ import numpy as np
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import (
     FREE_KEY,
+    KEY_COUNT,
+    KEY_HASH,
+    KEY_HEADS,
+    KEY_LANES,
     KEYS_USED,
     NONE,
 )
@@ -36,6 +40,40 @@ def home_shift(table):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def key_hash(core, key):  # type: ignore[no-untyped-def]
+    """The hash of a key."""
+    return np.uint64(core.keys[key * core.settings.key_words + KEY_HASH])
+
+
+@kernel
+def key_lanes(core, key):  # type: ignore[no-untyped-def]
+    """The bit vector of the lanes that hold a key."""
+    return np.uint64(core.keys[key * core.settings.key_words + KEY_LANES])
+
+
+@kernel
+def key_count(core, key):  # type: ignore[no-untyped-def]
+    """The number of rows with a key."""
+    return core.keys[key * core.settings.key_words + KEY_COUNT]
+
+
+@kernel
+def key_head(core, key, lane):  # type: ignore[no-untyped-def]
+    """The newest row of a key in a lane, or NONE."""
+    return core.keys[key * core.settings.key_words + KEY_HEADS + lane]
+
+
+@kernel
+def _set_lanes(core, key, lanes):  # type: ignore[no-untyped-def]
+    core.keys[key * core.settings.key_words + KEY_LANES] = np.int64(lanes)
+
+
+@kernel
+def _set_head(core, key, lane, row):  # type: ignore[no-untyped-def]
+    core.keys[key * core.settings.key_words + KEY_HEADS + lane] = row
+
+
+@kernel
 def find_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     """The number of the key with this hash, or NONE."""
     table = core.table
@@ -47,7 +85,7 @@ def find_key(core, hashed, shift):  # type: ignore[no-untyped-def]
             return NONE
         if (entry ^ hashed) >> _32 == _EMPTY:
             key = np.int64(entry & _LOWER) - 1
-            if core.keys[key].hash == hashed:
+            if key_hash(core, key) == hashed:
                 return key
         position = (position + 1) & last
 
@@ -57,15 +95,16 @@ def add_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     """Enter a key that is not there yet; it has no rows."""
     key = core.numbers[FREE_KEY]
     if key != NONE:
-        core.numbers[FREE_KEY] = core.keys[key].next
+        core.numbers[FREE_KEY] = key_count(core, key)
     else:
         key = core.numbers[KEYS_USED]
         core.numbers[KEYS_USED] = key + 1
-    core.keys[key].hash = hashed
-    core.keys[key].lanes = np.uint64(0)
-    core.keys[key].count = 0
-    for lane in range(core.settings.lanes):
-        core.heads[key * core.settings.lanes + lane] = NONE
+    words = core.settings.key_words
+    core.keys[key * words + KEY_HASH] = np.int64(hashed)
+    core.keys[key * words + KEY_LANES] = 0
+    core.keys[key * words + KEY_COUNT] = 0
+    for word in range(KEY_HEADS, words):
+        core.keys[key * words + word] = NONE
     _enter(core, hashed, key, shift)
     return key
 
@@ -85,7 +124,7 @@ def drop_key(core, key, shift):  # type: ignore[no-untyped-def]
     """Take a key out that has no rows; entries behind it close the gap."""
     table = core.table
     last = table.size - 1
-    hashed = core.keys[key].hash
+    hashed = key_hash(core, key)
     entry = (hashed & _UPPER) | np.uint64(key + 1)
     gap = np.int64(hashed >> shift)
     while table[gap] != entry:
@@ -102,7 +141,7 @@ def drop_key(core, key, shift):  # type: ignore[no-untyped-def]
             table[gap] = moved
             gap = position
     table[gap] = _EMPTY
-    core.keys[key].next = core.numbers[FREE_KEY]
+    core.keys[key * core.settings.key_words + KEY_COUNT] = core.numbers[FREE_KEY]
     core.numbers[FREE_KEY] = key
 
 
@@ -123,8 +162,8 @@ def refill(core):  # type: ignore[no-untyped-def]
     """Enter every key anew, after the directory was replaced by an empty, larger one."""
     shift = home_shift(core.table)
     for key in range(core.numbers[KEYS_USED]):
-        if core.keys[key].count > 0:
-            _enter(core, core.keys[key].hash, key, shift)
+        if key_lanes(core, key) != np.uint64(0):
+            _enter(core, key_hash(core, key), key, shift)
 
 
 @kernel
@@ -132,25 +171,24 @@ def add_occurrence(core, lane, row):  # type: ignore[no-untyped-def]
     """Hang a row below its key; a late one goes to its proper place in the order of age."""
     rows = core.rows
     key = rows[row].key
-    entry = key * core.settings.lanes + lane
-    head = core.heads[entry]
-    core.keys[key].count += 1
+    head = key_head(core, key, lane)
+    core.keys[key * core.settings.key_words + KEY_COUNT] += 1
     if head == NONE:
         rows[row].newer = row
         rows[row].older = row
-        core.heads[entry] = row
-        core.keys[key].lanes |= ONE << np.uint64(lane)
+        _set_head(core, key, lane, row)
+        _set_lanes(core, key, key_lanes(core, key) | (ONE << np.uint64(lane)))
         return
-    newer = rows[head].newer  # from the newest the ring goes on to the oldest
+    newer = np.int64(rows[head].newer)  # from the newest the ring goes on to the oldest
     older = head
     if rows[row].time < rows[head].time:
         newer = head
-        older = rows[head].older
+        older = np.int64(rows[head].older)
         while older != head and rows[row].time < rows[older].time:
             newer = older
-            older = rows[older].older
+            older = np.int64(rows[older].older)
     else:
-        core.heads[entry] = row
+        _set_head(core, key, lane, row)
     rows[row].newer = newer
     rows[row].older = older
     rows[newer].older = row
@@ -162,14 +200,13 @@ def remove_occurrence(core, lane, row):  # type: ignore[no-untyped-def]
     """Take a row away from below its key; the key stays."""
     rows = core.rows
     key = rows[row].key
-    entry = key * core.settings.lanes + lane
     older, newer = rows[row].older, rows[row].newer
-    core.keys[key].count -= 1
+    core.keys[key * core.settings.key_words + KEY_COUNT] -= 1
     if older == row:
-        core.heads[entry] = NONE
-        core.keys[key].lanes &= ~(ONE << np.uint64(lane))
+        _set_head(core, key, lane, NONE)
+        _set_lanes(core, key, key_lanes(core, key) & ~(ONE << np.uint64(lane)))
         return
     rows[newer].older = older
     rows[older].newer = newer
-    if core.heads[entry] == row:
-        core.heads[entry] = older
+    if key_head(core, key, lane) == row:
+        _set_head(core, key, lane, older)

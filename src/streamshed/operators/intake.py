@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from streamshed.errors import InputError, listed
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
-from streamshed.kernels.merging import merge_order, running_maximum
+from streamshed.kernels.merging import in_order, merge_order, running_maximum
 from streamshed.operators.keyed_loop import Batch
 from streamshed.operators.plan import Plan, StreamPlan
 
@@ -279,14 +279,8 @@ def merged(parts: Sequence[Tuples]) -> Batch:
         null = np.concatenate([_or_none(part.null, part.time.size) for part in parts])[order]
     if any(part.worth.size for part in parts):
         worth = np.concatenate([part.worth for part in parts])[order]
-    return Batch(
-        np.concatenate([part.stream for part in parts])[order],
-        np.concatenate([part.time for part in parts])[order],
-        np.concatenate([part.hash for part in parts])[order],
-        np.concatenate([part.payload for part in parts])[order],
-        null,
-        worth,
-    )
+    columns = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    return Batch(*in_order(order, *columns), null, worth)
 
 
 def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:

@@ -18,6 +18,7 @@ from streamshed.kernels.core import (
     FIRST_SEEN,
     FREE_KEY,
     FREE_ROW,
+    KEY_HEADS,
     KEYS_USED,
     NEVER,
     NEWEST,
@@ -164,6 +165,7 @@ class KeyedJoin:
             seed=np.uint64(plan.seed),
             lanes=self.shape.lanes,
             pools=self.shape.pools,
+            key_words=KEY_HEADS + self.shape.lanes,
         )
         core = make(
             Core, core_layout(), self.shape, self.memory, CORE, settings=settings

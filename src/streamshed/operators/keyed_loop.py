@@ -50,6 +50,10 @@ from streamshed.kernels.table import (
     drop_key,
     find_key,
     home_shift,
+    key_count,
+    key_hash,
+    key_head,
+    key_lanes,
     lane_of,
     pool_of,
     remove_occurrence,
@@ -143,28 +147,25 @@ def _look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
 
     With windows larger than the cache this halves the time of a tuple.
     """
-    lanes = core.settings.lanes
+    words = core.settings.key_words
     if i + 12 < batch.hash.size:
         prefetch(core.table, np.int64(batch.hash[i + 12] >> shift))
         key = _likely_key(core, batch.hash[i + 8], shift)
         if key != NONE:
-            prefetch(core.keys, key)
-            prefetch(core.heads, key * lanes)
+            prefetch(core.keys, key * words)
         key = _likely_key(core, batch.hash[i + 4], shift)
         if key != NONE:
-            head = core.heads[key * lanes + lane_of(core, batch.stream[i + 4])]
+            head = key_head(core, key, lane_of(core, batch.stream[i + 4]))
             if head != NONE:
                 prefetch(core.rows, head)
     first = core.lanes[lane_of(core, batch.stream[i])].first
     if first == NONE:
         return
     # The rows of this lane that expire next: their keys' places, and the rows themselves.
-    prefetch(core.table, np.int64(core.keys[core.rows[first].key].hash >> shift))
+    prefetch(core.table, np.int64(key_hash(core, core.rows[first].key) >> shift))
     second = core.rows[first].after
     if second != NONE:
-        key = core.rows[second].key
-        prefetch(core.keys, key)
-        prefetch(core.heads, key * lanes)
+        prefetch(core.keys, core.rows[second].key * words)
         prefetch(core.rows, core.rows[second].older)
         prefetch(core.rows, core.rows[second].newer)
         third = core.rows[second].after
@@ -301,7 +302,7 @@ def _remove(core, policy, row, shift):  # type: ignore[no-untyped-def]
         removed(policy, core, row)
     core.pools[pool].held -= 1
     _count(core, stream, STORED, -1)
-    if core.keys[key].count == 0 and key != core.numbers[PINNED]:
+    if key_count(core, key) == 0 and key != core.numbers[PINNED]:
         drop_key(core, key, shift)
     rows[row].arrival = NONE
     rows[row].after = core.numbers[FREE_ROW]
@@ -318,7 +319,7 @@ def _gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
         _gather_by_stream(core, batch, work, i, key)
         return
     stream = np.int64(batch.stream[i])
-    others = core.keys[key].lanes & ~(ONE << np.uint64(stream))
+    others = key_lanes(core, key) & ~(ONE << np.uint64(stream))
     present = ones(others)
     if present + 1 < settings.at_least:
         return
@@ -328,7 +329,7 @@ def _gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
         if (others >> np.uint64(lane)) & ONE == np.uint64(0):
             continue
         work.groups[groups].start = filled
-        filled = _collect(core, batch, work, i, key * settings.lanes + lane, filled)
+        filled = _collect(core, batch, work, i, key, lane, filled)
         if filled > work.groups[groups].start:
             work.groups[groups].choice = work.groups[groups].start
             groups += 1
@@ -340,15 +341,14 @@ def _gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _collect(core, batch, work, i, entry, filled):  # type: ignore[no-untyped-def]
+def _collect(core, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
     """Append the rows below an entry that are within their windows together with a tuple."""
     rows = core.rows
     time = batch.time[i]
     stream = batch.stream[i]
-    lane = lane_of(core, stream)
-    reach = core.lanes[lane].window
-    window = core.lanes[entry % core.settings.lanes].window
-    head = core.heads[entry]
+    reach = core.lanes[lane_of(core, stream)].window
+    window = core.lanes[lane].window
+    head = key_head(core, key, lane)
     row = head
     while True:
         ahead = rows[row].time - time
@@ -359,7 +359,7 @@ def _collect(core, batch, work, i, entry, filled):  # type: ignore[no-untyped-de
             filled += 1
             if ahead > 0:
                 work.cursor[MIXED] = 1
-        row = rows[row].older
+        row = np.int64(rows[row].older)
         if row == head:
             break
     return filled
@@ -368,10 +368,10 @@ def _collect(core, batch, work, i, entry, filled):  # type: ignore[no-untyped-de
 @kernel
 def _gather_by_stream(core, batch, work, i, key):  # type: ignore[no-untyped-def]
     """The same where one list holds the rows of all streams: sort them into groups."""
-    if core.heads[key] == NONE:
+    if key_head(core, key, 0) == NONE:
         return
     rows = core.rows
-    filled = _collect(core, batch, work, i, key, 0)
+    filled = _collect(core, batch, work, i, key, 0, 0)
     groups = 0
     for j in range(filled):
         stream = rows[work.partners[j]].stream
@@ -410,7 +410,7 @@ def _emit(core, policy, batch, work, out, i, key):  # type: ignore[no-untyped-de
     groups = work.cursor[GROUPS]
     stream = batch.stream[i]
     width = groups + 1 if settings.by else settings.lanes
-    pattern = core.keys[key].lanes | (ONE << np.uint64(lane_of(core, stream)))
+    pattern = key_lanes(core, key) | (ONE << np.uint64(lane_of(core, stream)))
     while True:
         if out.filled[MADE] >= out.results.size or out.filled[MEMBERS] + width > out.payload.size:
             return False
@@ -480,7 +480,7 @@ def _settle(core, policy, batch, i, key, shift):  # type: ignore[no-untyped-def]
     pool = pool_of(core, stream)
     worth = batch.worth[i] if batch.worth.size > 0 else 0
     arrival = core.numbers[ARRIVALS] - 1
-    pattern = core.keys[key].lanes | (ONE << np.uint64(lane_of(core, stream)))
+    pattern = key_lanes(core, key) | (ONE << np.uint64(lane_of(core, stream)))
     bounded = core.pools[pool].budget < BOUNDLESS
     while bounded and core.pools[pool].held >= core.pools[pool].budget:
         row = _outside(core, pool)
@@ -506,7 +506,7 @@ def _settle(core, policy, batch, i, key, shift):  # type: ignore[no-untyped-def]
 @kernel
 def _unpin(core, key, shift):  # type: ignore[no-untyped-def]
     core.numbers[PINNED] = NONE
-    if core.keys[key].count == 0:
+    if key_count(core, key) == 0:
         drop_key(core, key, shift)
 
 

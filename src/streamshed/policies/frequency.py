@@ -10,6 +10,7 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
 from streamshed.kernels.members import put_member
+from streamshed.kernels.table import key_count
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
@@ -60,15 +61,15 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
 @implements(hooks.inserted, FrequencyState)
 def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
-    value_inserted(policy, core, row, core.keys[key].count)
-    value_changed(policy, core, key, core.keys[key].count)
+    value_inserted(policy, core, row, key_count(core, key))
+    value_changed(policy, core, key, key_count(core, key))
 
 
 @implements(hooks.removed, FrequencyState)
 def _removed(policy, core, row):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     value_removed(policy, core, row)
-    value_changed(policy, core, key, core.keys[key].count)
+    value_changed(policy, core, key, key_count(core, key))
 
 
 @implements(hooks.mark, FrequencyState)
@@ -80,5 +81,5 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
 def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     put_member(policy, core, row, marked)
-    enter_value(policy, core, row, core.keys[key].count)
-    value_changed(policy, core, key, core.keys[key].count)
+    enter_value(policy, core, row, key_count(core, key))
+    value_changed(policy, core, key, key_count(core, key))

@@ -12,6 +12,7 @@ from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
 from streamshed.kernels.core import Field
 from streamshed.kernels.members import put_member
+from streamshed.kernels.table import key_count
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
@@ -78,7 +79,7 @@ def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def
 def _removed(policy, core, row):  # type: ignore[no-untyped-def]
     value_removed(policy, core, row)
     key = core.rows[row].key
-    if core.keys[key].count == 0:
+    if key_count(core, key) == 0:
         policy.made[key] = 0
 
 

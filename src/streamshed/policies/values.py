@@ -16,7 +16,7 @@ from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_t
 from streamshed.kernels.machine import trailing_zeros
 from streamshed.kernels.members import add_member, drawn_member, drop_member, member_layout
 from streamshed.kernels.random import GOLDEN, draw, mix
-from streamshed.kernels.table import lane_of, pool_of
+from streamshed.kernels.table import key_hash, key_head, key_lanes, lane_of, pool_of
 from streamshed.policies.base import Policy
 
 TRIES = 8
@@ -51,7 +51,9 @@ def lowest_value(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
         if policy.standing[_entry(core, row)] == policy.standing[top]:
             return row
         word = mix(word + GOLDEN)
-    return core.rows[core.heads[top]].newer  # from the newest the ring goes on to the oldest
+    lanes = core.settings.lanes
+    newest = key_head(core, top // lanes, top % lanes)
+    return core.rows[newest].newer  # the ring goes on from the newest to the oldest
 
 
 @kernel
@@ -74,9 +76,9 @@ def enter_value(policy, core, row, standing):  # type: ignore[no-untyped-def]
 def value_removed(policy, core, row):  # type: ignore[no-untyped-def]
     """Take a row out, and its key out of the heap of its pool if no row of it is left there."""
     drop_member(policy, core, row)
-    entry = _entry(core, row)
-    if core.heads[entry] == NONE:
-        heap_remove(policy, core, pool_of(core, core.rows[row].stream), entry)
+    stream = core.rows[row].stream
+    if key_head(core, core.rows[row].key, lane_of(core, stream)) == NONE:
+        heap_remove(policy, core, pool_of(core, stream), _entry(core, row))
 
 
 @kernel
@@ -86,7 +88,7 @@ def value_changed(policy, core, key, standing):  # type: ignore[no-untyped-def]
     One after the other, because entries of one key may share a heap, and a heap can be put right
     only while a single item of it is out of place.
     """
-    lanes = core.keys[key].lanes
+    lanes = key_lanes(core, key)
     while lanes != np.uint64(0):
         lane = np.int64(trailing_zeros(lanes))
         lanes &= lanes - np.uint64(1)
@@ -108,4 +110,4 @@ def value_precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 def _lot(core, entry):  # type: ignore[no-untyped-def]
     """The number of a key in a lane in the draw among equals."""
     lanes = core.settings.lanes
-    return mix(core.keys[entry // lanes].hash ^ draw(core.settings.seed, entry % lanes))
+    return mix(key_hash(core, entry // lanes) ^ draw(core.settings.seed, entry % lanes))

@@ -1,0 +1,248 @@
+"""The command line: what it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from streamshed import StreamshedError, cli, join
+from streamshed.bench import Measurement
+
+WINDOW = ["--on", "k", "--within", "10 minutes", "--time", "ts"]
+
+
+def run(*arguments: str, code: int = 0):
+    done = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two streams: NAME=PATH, and the tables."""
+    random = np.random.default_rng(0)
+    tables = {
+        name: pa.table(
+            {
+                "k": random.integers(0, 20, 200),
+                "ts": pa.array(np.sort(random.integers(0, 3600, 200))).cast(pa.timestamp("s")),
+                "price": random.random(200),
+            }
+        )
+        for name in "ab"
+    }
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    return [f"{name}={tmp_path / name}.parquet" for name in tables], tables
+
+
+SAID = join("a", "b").on("k").within("10 minutes", time="ts")
+
+
+def test_replay_prints_the_ledger_and_writes_the_results(files, tmp_path):
+    inputs, tables = files
+    out = tmp_path / "results.parquet"
+    done = run("replay", *inputs, *WINDOW, "--out", out)
+    expected = SAID.replay(tables)
+    assert done.stdout.strip() == str(expected.ledger)
+    written = pq.read_table(out)
+    assert written.num_rows == expected.table.num_rows > 100
+    assert written["a"].to_pylist() == expected.table["a"].to_pylist()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.parquet",
+        "b.parquet",
+        "results.parquet",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([*WINDOW], SAID),
+        (["--on", "a=k", "--on", "b=k", *WINDOW[2:]], SAID),
+        ([*WINDOW[:4], "--time", "a=ts", "--time", "b=ts", "--late", "5 s"], SAID),
+        ([*WINDOW, "--clock", "max", "--keep-total", "20"], SAID.keep(total=20)),
+        ([*WINDOW, "--keep-rows", "9", "--shed-by", "price"], SAID.keep(rows=9).shed(by="price")),
+        (
+            [*WINDOW, "--keep-rows", "9", "--shed", "random", "--seed", "7", "--partial", "2"],
+            SAID.keep(rows=9).shed("random").seed(7).partial(2),
+        ),
+        (["--on", "k", "--last", "5", "--time", "ts"], join("a", "b").on("k").last(5, time="ts")),
+        (["--on", "k", "--last", "5"], join("a", "b").on("k").last(5)),
+    ],
+)
+def test_the_options_of_replay_say_a_join(files, options, said):
+    inputs, tables = files
+    assert run("replay", *inputs, *options).stdout.strip() == str(said.count(tables))
+
+
+def test_replay_of_streams_told_apart_by_a_column(files, tmp_path):
+    _, tables = files
+    both = pa.concat_tables(
+        [rows.append_column("who", pa.array([name] * 200)) for name, rows in tables.items()]
+    ).sort_by("ts")
+    pq.write_table(both, tmp_path / "both.parquet")
+    done = run("replay", f"events={tmp_path}/both.parquet", "--by", "who", *WINDOW)
+    expected = join(by="who").on("k").within("10 minutes", time="ts").count(both)
+    assert done.stdout.strip() == str(expected)
+
+
+def test_late_rows_are_noted(files, tmp_path):
+    inputs, tables = files
+    shuffled = tables["a"].take(np.random.default_rng(0).permutation(200))
+    pq.write_table(shuffled, tmp_path / "a.parquet")
+    done = run("replay", *inputs, *WINDOW)
+    assert "note: rows came out of order" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["replay", "a.parquet", *WINDOW], ["'a.parquet'", "clicks=clicks.parquet"]),
+        (["replay", "a=1", "a=2", *WINDOW], ["'a'", "twice"]),
+        (["replay", "a=1", *WINDOW], ["'a'", "at least two"]),
+        (["replay", "a=no.parquet", "b=no.parquet", *WINDOW], ["stream 'a'", "no.parquet"]),
+        (["replay", "a=1", "b=2", "--on", "k"], ["stream 'a'", "'1'"]),
+        (["replay", "a=1", "b=2", "--on", "k", "--within", "1 s"], ["--time"]),
+        (["replay", "a=1", "b=2", "--on", "k", "--within", "soon", "--time", "ts"], ["'soon'"]),
+        (["replay", "a=1", "b=2", "--on", "k", "--on", "a=x"], ["'k'", "--on clicks=ad_id"]),
+        (["replay", "a=1", "b=2", *WINDOW, "--shed", "oldst"], ["'oldst'", "oldest"]),
+        (["replay", "a=1", "b=2", *WINDOW, "--clock", "mid"], ["'mid'", "'min' or 'max'"]),
+        (["demo", "--policy", "oldst"], ["'oldst'", "did you mean 'oldest'?"]),
+        (["reproduce", "existance"], ["'existance'", "Did you mean 'existence'?"]),
+        (["bench", "key"], ["'key'", "Did you mean 'keyed'?"]),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(arguments, words):
+    done = run(*arguments, code=2)
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    for word in words:
+        assert word in lines[0]
+
+
+def test_a_run_that_fails_leaves_the_earlier_results_alone(files, tmp_path):
+    inputs, _ = files
+    out = tmp_path / "results.parquet"
+    out.write_text("earlier")
+    broken = pa.table({"k": [1], "ts": pa.array([2**62], pa.timestamp("us"))})
+    pq.write_table(broken, tmp_path / "b.parquet")
+    done = run("replay", *inputs, *WINDOW, "--out", out, code=2)
+    assert "stream 'b', column 'ts'" in done.stderr
+    assert out.read_text() == "earlier"
+    assert not list(tmp_path.glob(".*"))
+    done = run("replay", *inputs, *WINDOW, "--out", tmp_path / "no folder" / "x", code=2)
+    assert "cannot be written" in done.stderr
+
+
+def test_the_demo_shows_what_each_policy_keeps():
+    done = run("demo", "--tuples", 2_000, "--policy", "exact", "--policy", "oldest")
+    lines = done.stdout.splitlines()
+    exact, oldest = (
+        next(line for line in lines if line.startswith(f"│ {name}")) for name in ("exact", "oldest")
+    )
+    assert "100.0%" in exact
+    assert "10,000" in exact
+    assert "10,000" in oldest
+    assert "100.0%" not in oldest
+    assert "may keep 300" in done.stdout
+    assert "replaying with oldest" in done.stderr
+
+
+def test_reproduce_prints_the_verdict(monkeypatch, tmp_path):
+    called = {}
+
+    def fake(out, quick, figures, progress):
+        called.update(out=out, quick=quick, figures=figures)
+        progress("figure 5")
+        claim = types.SimpleNamespace(figure="5", paper_says="A beats B", holds=True)
+        other = types.SimpleNamespace(
+            figure="6", paper_says="B is flat", holds=False, holds_for=("x",), fails_for=("y", "z")
+        )
+        return [claim, other]
+
+    monkeypatch.setitem(sys.modules, "fake_paper", types.SimpleNamespace(run=fake))
+    monkeypatch.setitem(cli._PAPERS, "fake", "fake_paper")
+    done = run("reproduce", "fake", "--out", tmp_path, "--quick", "--figure", 5, "--figure", 6)
+    assert called == {"out": tmp_path, "quick": True, "figures": ["5", "6"]}
+    assert "A beats B" in done.stdout
+    assert "in 1 of 3 settings" in done.stdout
+    assert "1 of 2 claims hold" in done.stdout
+
+
+MEASURED = [
+    Measurement("speed", 1234567.0, "tuples/s", bar=10.0),
+    Measurement("memory", 12.5, "bytes/row", bar=10.0, at_most=True),
+    Measurement("results", 7, "results"),
+]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    fake = types.SimpleNamespace(run=lambda quick, progress: iter(MEASURED))
+    monkeypatch.setitem(sys.modules, "fake_bench", fake)
+    monkeypatch.setitem(sys.modules["streamshed.bench"].BENCHMARKS, "fake", "fake_bench")
+
+
+def test_bench_prints_one_object_a_line(measured):
+    lines = [json.loads(line) for line in run("bench", "fake", "--json").stdout.splitlines()]
+    assert lines == [
+        {"name": "speed", "value": 1234567.0, "unit": "tuples/s", "bar": 10.0, "holds": True},
+        {"name": "memory", "value": 12.5, "unit": "bytes/row", "bar": 10.0, "holds": False},
+        {"name": "results", "value": 7, "unit": "results"},
+    ]
+
+
+def test_bench_prints_a_table(measured):
+    shown = run("bench", "fake").stdout
+    for words in ("speed", "1,234,567", "≥ 10", "yes", "≤ 10", "no", "bytes/row"):
+        assert words in shown
+
+
+def test_doctor_says_what_is_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("STREAMSHED_DATA", str(tmp_path))
+    shown = run("doctor").stdout
+    for words in ("python", "numba", "pyarrow", "java", "kernels", "cached", tmp_path.name):
+        assert words in shown
+    monkeypatch.setenv("STREAMSHED_DATA", str(tmp_path / "gone"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    shown = run("doctor").stdout
+    assert "set STREAMSHED_DATA" in shown
+    assert "not found" in shown
+
+
+def test_help_needs_neither_compiler_nor_arrow():
+    script = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from streamshed import cli\n"
+        "assert 'reproduce' in CliRunner().invoke(cli.app, ['--help']).stdout\n"
+        "print([name for name in ('numba', 'pyarrow', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_other_errors_are_not_hidden(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(cli, "_version", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run("doctor")
+    assert not issubclass(RuntimeError, StreamshedError)

@@ -1,0 +1,144 @@
+"""Stopping a join and going on elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamshed import Join, StateError, join
+from streamshed.operators.checkpoint import Head, Snapshot
+from streamshed.operators.intake import merged
+from streamshed.operators.keyed import Block, KeyedJoin
+
+SAID = join("a", "b").on("k").within(50, time="ts").keep(rows=40).shed("existence").seed(3)
+SCHEMA = pa.schema({"k": pa.string(), "ts": pa.int64(), "text": pa.string()})
+
+
+def plan(said: Join = SAID):
+    return said.plan({"a": SCHEMA, "b": SCHEMA})
+
+
+def rows(seed: int, start: int, count: int = 400) -> pa.RecordBatch:
+    random = np.random.default_rng(seed)
+    keys = [f"key {number}" for number in random.integers(0, 60, count)]
+    times = start + np.sort(random.integers(0, count, count))
+    return pa.record_batch([keys, times, [f"text {t}" for t in times]], schema=SCHEMA)
+
+
+def fed(operator: KeyedJoin, part: int) -> list[dict]:
+    """The results of another piece of both streams."""
+    start = 400 * part
+    parts = [operator.read(position, rows(2 * part + position, start)) for position in (0, 1)]
+    return [
+        result
+        for found in operator.process(merged(parts))
+        if isinstance(found, Block)
+        for result in operator.results(found).to_pylist()
+    ]
+
+
+def test_a_join_goes_on_as_if_nothing_had_happened():
+    whole, piecewise = KeyedJoin(plan()), KeyedJoin(plan())
+    for part in range(4):
+        assert fed(piecewise, part) == fed(whole, part) != []
+        assert piecewise.ledger().streams == whole.ledger().streams
+        assert piecewise.ledger().results == whole.ledger().results
+        saved = piecewise.snapshot().to_bytes()
+        piecewise = KeyedJoin.restore(plan(), Snapshot.from_bytes(saved))
+
+
+def test_taking_a_snapshot_changes_nothing():
+    one, other = KeyedJoin(plan()), KeyedJoin(plan())
+    fed(one, 0)
+    fed(other, 0)
+    one.snapshot()
+    one.snapshot()
+    assert one.ledger().streams == other.ledger().streams
+    assert fed(one, 1) == fed(other, 1)
+
+
+def test_a_snapshot_of_nothing():
+    restored = KeyedJoin.restore(
+        plan(), Snapshot.from_bytes(KeyedJoin(plan()).snapshot().to_bytes())
+    )
+    assert fed(restored, 0) == fed(KeyedJoin(plan()), 0)
+
+
+@pytest.mark.parametrize("budget", [1_000, 20_000])
+def test_a_snapshot_is_no_larger_than_twice_what_it_holds(budget):
+    said = join("a", "b").on("k").within(10**6, time="ts").keep(rows=budget).shed("existence")
+    operator = KeyedJoin(plan(said))
+    random = np.random.default_rng(0)
+    for position in (0, 1):
+        count = 3 * budget
+        keys = [f"key {number}" for number in random.integers(0, count, count)]
+        times = np.arange(count)
+        batch = pa.record_batch([keys, times, [f"text {t}" for t in times]], schema=SCHEMA)
+        for _ in operator.process(merged([operator.read(position, batch)])):
+            pass
+    saved = operator.snapshot().to_bytes()
+    ledger = operator.ledger()  # the snapshot has let go of the rows that were shed
+    assert len(saved) < 2 * (ledger.state_bytes + ledger.payload_bytes)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (SAID.within(60, time="ts"), ["windows was", "[50, 50]", "and is", "[60, 60]"]),
+        (SAID.keep(rows=41), ["budget was", "[40, 40]", "and is", "[41, 41]"]),
+        (SAID.shed("oldest"), ["policy was", "Existence()", "and is", "Oldest()"]),
+        (SAID.on("text"), ["key was", "'k; k'", "and is", "'text; text'"]),
+        (SAID.partial(), ["members was", "'complete'", "and is", "'at least 2'"]),
+        (SAID.seed(4), ["seed was", "'3'", "and is", "'4'"]),
+    ],
+)
+def test_the_snapshot_of_another_join_is_refused(other, words):
+    operator = KeyedJoin(plan())
+    fed(operator, 0)
+    with pytest.raises(StateError) as error:
+        KeyedJoin.restore(plan(other), operator.snapshot())
+    for word in ["another join", *words, "start anew"]:
+        assert word in str(error.value)
+
+
+def test_the_streams_of_another_join_are_refused():
+    saved = KeyedJoin(plan()).snapshot()
+    other = join("a", "c").on("k").within(50, time="ts").keep(rows=40).shed("existence").seed(3)
+    with pytest.raises(StateError, match=r"streams was 'a, b' and is 'a, c'"):
+        KeyedJoin.restore(other.plan({"a": SCHEMA, "c": SCHEMA}), saved)
+    wider = SCHEMA.append(pa.field("more", pa.int8()))
+    with pytest.raises(StateError, match=r"columns was .*; .* and is .*more int8"):
+        KeyedJoin.restore(SAID.plan({"a": wider, "b": wider}), saved)
+
+
+def test_bytes_that_are_no_snapshot_are_refused():
+    operator = KeyedJoin(plan())
+    fed(operator, 0)
+    good = operator.snapshot().to_bytes()
+    for bad in (b"", b"nonsense", good[:-1], good[: len(good) // 2], good[10:], b"PK" + good[2:50]):
+        with pytest.raises(StateError, match=r"no whole (snapshot|state) .*start anew"):
+            Snapshot.from_bytes(bad)
+    with pytest.raises(StateError, match=r"no whole state of a join .*start anew"):
+        Head.from_bytes(good)  # an archive, but not of a head
+
+
+def test_the_snapshot_of_another_release_is_refused(monkeypatch):
+    monkeypatch.setattr("streamshed.operators.checkpoint.VERSION", 7)
+    saved = KeyedJoin(plan()).snapshot().to_bytes()
+    monkeypatch.undo()
+    with pytest.raises(StateError, match=r"layout 7, and .* reads 1;.*release that wrote"):
+        Snapshot.from_bytes(saved)
+
+
+def test_a_snapshot_is_taken_between_batches():
+    said = join("a", "b").on("k").within(10**6, time="ts")
+    operator = KeyedJoin(plan(said))
+    same = pa.record_batch([["x"] * 400, list(range(400)), ["y"] * 400], schema=SCHEMA)
+    parts = [operator.read(position, same) for position in (0, 1)]
+    running = operator.process(merged(parts))  # 160,000 results: more than the output holds
+    next(running)
+    with pytest.raises(AssertionError, match="between batches"):
+        operator.snapshot()
+    assert sum(len(found.time) for found in running) + 2**16 == 160_000
+    operator.snapshot()
