@@ -11,6 +11,7 @@ from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.simulator import simulate
 from oracles.workloads import POLICIES, generated, workloads
+from streamshed.policies import NAMED, ByColumn
 
 slow_generation = settings(
     max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -51,6 +52,10 @@ def test_partial_joins_are_what_duckdb_says(workload: Workload) -> None:
 @given(workloads(by=True, budget=False))
 def test_joins_by_a_column_are_what_duckdb_says(workload: Workload) -> None:
     check_exact(workload)
+
+
+def test_every_policy_has_a_plain_version() -> None:
+    assert {*NAMED, ByColumn.name} == set(POLICIES)
 
 
 def check_decisions(workload: Workload) -> None:

@@ -14,24 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracles import rules
+from streamshed import join
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import compiled_for, implements
-from streamshed.kernels.core import (
-    FREE_KEY,
-    KEYS_USED,
-    NONE,
-    Core,
-    Settings,
-    Shape,
-    core_layout,
-    make,
-)
+from streamshed.kernels.core import KEYS_USED, NONE, Core
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.machine import ones, trailing_zeros
 from streamshed.kernels.merging import merge_order, running_maximum
 from streamshed.kernels.random import draw
 from streamshed.kernels.table import add_key, drop_key, find_key, home_shift
 from streamshed.operators.intake import key_hash
+from streamshed.operators.keyed import KeyedJoin
 
 WORDS = st.integers(0, 2**64 - 1)
 
@@ -141,17 +134,11 @@ def play_table(core, kinds, hashes, found):
 
 
 def small_core(keys: int, directory: int) -> Core:
-    shape = Shape(
-        rows=keys, keys=keys, table=directory, streams=2, lanes=2, pools=1, held=0, recent=0,
-        disorder=0, out_of_order=False,
-    )  # fmt: skip
-    settings = Settings(
-        by=False, pooled=True, complete=True, at_least=2, late=0, idle=0, clock_max=True,
-        timed=True, seed=np.uint64(0), lanes=2, pools=1,
-    )  # fmt: skip
-    core = make(Core, core_layout(), shape, settings=settings)
-    core.numbers[FREE_KEY] = NONE
-    return core
+    """That of a join of two streams, before anything has come, with room for so many keys."""
+    schema = pa.schema({"k": pa.int64()})
+    core = KeyedJoin(join("a", "b").on("k").last(5).plan({"a": schema, "b": schema})).core
+    words = keys * core.settings.key_words
+    return core._replace(keys=np.zeros(words, np.int64), table=np.zeros(directory, np.uint64))
 
 
 @pytest.mark.parametrize("seed", range(5))

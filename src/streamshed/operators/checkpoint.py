@@ -22,8 +22,9 @@ from streamshed.errors import StateError
 VERSION = 1
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
-ARRIVAL, MARK = "__arrival", "__mark"
-"""Columns of a stored segment besides the user's: the arrival number, and the policy's mark."""
+ARRIVAL, MARK, TIME = "__arrival", "__mark", "__time"
+"""Columns of a stored segment besides the user's: arrival number, the policy's mark, and the time
+where the user's columns do not tell it."""
 
 SegmentName = tuple[int, int]
 """The position of the input, and the segment's number there."""

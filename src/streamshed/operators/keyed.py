@@ -37,7 +37,7 @@ from streamshed.kernels.core import (
 )
 from streamshed.kernels.table import refill
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.operators.checkpoint import ARRIVAL, MARK, Delta, Head, SegmentName, Snapshot
+from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Delta, Head, SegmentName, Snapshot
 from streamshed.operators.intake import NOTHING, WORTHLESS, Intake, StreamNames, Tuples, needs_check
 from streamshed.operators.keyed_loop import (
     DONE,
@@ -353,16 +353,20 @@ class KeyedJoin:
             used["payload"][mine] = change.places
             if change.new is not None:
                 segment = payload.segments[change.new]
-                segments[position, change.new] = self._stored_form(segment, mine[change.moved])
+                segments[position, change.new] = self._stored_form(position, segment, mine[change.moved])
             live |= {(position, number): bitmap for number, bitmap in change.live.items()}
             removed += [(position, number) for number in change.removed]
         return Delta(self._head(rows), segments, live, removed)
 
-    def _stored_form(self, segment: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    def _stored_form(
+        self, position: int, segment: pa.RecordBatch, rows: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
         """A segment with what is needed to store its rows again."""
         stored = segment.append_column(ARRIVAL, pa.array(self.core.rows["arrival"][rows]))
         if self.policy.marks == "fixed":
             stored = stored.append_column(MARK, pa.array(self._marks(rows)))
+        if self.plan.streams[position].time is None:
+            stored = stored.append_column(TIME, pa.array(self.core.rows["time"][rows]))
         return stored
 
     def _marks(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -423,8 +427,9 @@ class KeyedJoin:
         for prefix, state, layout in join._states():
             for name, form in layout.items():
                 if form.kept:
-                    saved = head.arrays[prefix + name]
-                    getattr(state, name)[: len(saved)] = saved
+                    array, saved = getattr(state, name), head.arrays[prefix + name]
+                    used = min(len(array), len(saved))  # the room may differ, not what is in use
+                    array[:used] = saved[:used]
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
         join.core.numbers[kept] = head.arrays["numbers"][kept]
         # Rows are numbered anew, in the order of their arrival.
@@ -488,6 +493,8 @@ class KeyedJoin:
             payload = self.payload[position]
             payload.unseal(number, stored.select(payload.schema.names), len(offsets))
             tuples = self.intake.read(position, stored, np.empty(0, np.int64))
+            if TIME in stored.schema.names:
+                tuples = tuples._replace(time=stored.column(TIME).to_numpy())
             chosen = [column[offsets] if column.size else column for column in tuples[:3]]
             place = places_in(number, offsets)
             parts.append(Tuples._make([*chosen, place, NOTHING, WORTHLESS, NO_TIMES]))
