@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from streamshed import durations
 from streamshed.arguments import PerStream, column_name, positive, whole
 from streamshed.conditions import SharedKey
-from streamshed.errors import SpecError, listed
+from streamshed.errors import InputError, SpecError, listed
 from streamshed.spec import Budget, RowWindows, Spec, TimeWindows
 from streamshed.writing import written
 
@@ -363,7 +363,18 @@ late='30 seconds')
             late_to: A folder for the rows that come too late.
             streams: Or the DataFrame of each stream.
         """
+        if data is not None and streams:
+            raise InputError(
+                "inputs were given both by position and by name; give them by name, as in"
+                " stream(a=…, b=…), or one mapping or DataFrame by position"
+            )
         given = data if data is not None else streams
+        if self.by is None and not isinstance(given, Mapping):
+            raise InputError(
+                f"one input was given by position, but the join has the streams"
+                f" {listed(self.streams)}; give each by its name, as in"
+                f" stream({self.streams[0]}=…)"
+            )
         frames = given if isinstance(given, Mapping) else {"input": given}
         runtime = importlib.import_module("streamshed.spark")
         frame: DataFrame = runtime.stream(self, frames, shards, late_to)

@@ -26,6 +26,9 @@ ARRIVAL, MARK, TIME = "__arrival", "__mark", "__time"
 """Columns of a stored segment besides the user's: arrival number, the policy's mark, and the time
 where the user's columns do not tell it."""
 
+MAY_CHANGE = {"budget", "policy", "seed"}
+"""What may be changed between two runs: it takes effect, and the rows that are stored stay."""
+
 SegmentName = tuple[int, int]
 """The position of the input, and the segment's number there."""
 
@@ -39,19 +42,24 @@ class Head:
     arrays: dict[str, npt.NDArray[Any]]
     names: list[Any]
 
-    def check(self, about: dict[str, str]) -> None:
-        """Raise a `StateError` that says what has changed, if the join is another."""
-        changed = [
-            f"{part} was {self.about.get(part)!r} and is {now!r}"
-            for part, now in about.items()
-            if self.about.get(part) != now
-        ]
-        if changed:
-            raise StateError(
-                "the state was made by another join: "
-                + "; ".join(changed)
-                + ". Restore it with the join that made it, or start anew"
+    def changed(self, about: dict[str, str]) -> set[str]:
+        """The parts of a join that are other now than when the state was made.
+
+        Raises:
+            StateError: if the state cannot serve the join; it says what has changed.
+        """
+        changed = {part for part, now in about.items() if self.about.get(part) != now}
+        if changed - MAY_CHANGE:
+            said = "; ".join(
+                f"{part} was {self.about.get(part)!r} and is {about[part]!r}"
+                for part in about
+                if part in changed - MAY_CHANGE
             )
+            raise StateError(
+                f"the state was made by another join: {said}. Restore it with the join that made"
+                " it, or start anew"
+            )
+        return changed
 
     def to_bytes(self) -> bytes:
         """The head as bytes."""

@@ -50,8 +50,10 @@ from streamshed.operators.keyed_loop import (
     live_rows,
     marks_of,
     out_room,
+    readmit,
     rebuild,
     run,
+    shed_down,
     work_room,
 )
 from streamshed.operators.payload import Payload, Places, live_offsets, places_in
@@ -145,6 +147,7 @@ class KeyedJoin:
         self.out = out_room(OUTPUT, lanes, CHUNK)
         self.rejected = 0
         self.expected = 0
+        self.restored = 0
 
     def _bounded(self) -> bool:
         plan = self.plan
@@ -228,7 +231,9 @@ class KeyedJoin:
         core, plan, old = self.core, self.plan, self.shape
         held, budget = core.pools["held"], core.pools["budget"]
         stored, fullest = int(held.sum()), int(held.max())
-        rows = _enough(old.rows, max(stored + tuples, self.expected // 4), _most(budget))
+        # After a restart there may be more rows than the budget allows now, for a moment.
+        most = max(_most(budget), self.restored)
+        rows = _enough(old.rows, max(stored + tuples, self.expected // 4), most)
         streams = _enough(old.streams, len(self.intake.names.number)) if plan.by else old.streams
         disordered = self.intake.disorder > 0
         disorder = int(core.sizes.max()) + tuples if disordered else 0
@@ -239,7 +244,9 @@ class KeyedJoin:
             table=max(old.table, _directory(min(rows, int(core.numbers[KEYS_USED]) + tuples))),
             streams=streams,
             recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
-            held=_enough(old.held, fullest + tuples, int(budget.max())) if self._bounded() else 0,
+            held=_enough(old.held, fullest + tuples, max(int(budget.max()), self.restored))
+            if self._bounded()
+            else 0,
             disorder=_enough(old.disorder, disorder, rows),
             out_of_order=disordered,
         )
@@ -265,6 +272,8 @@ class KeyedJoin:
         self._make_room(1)
         list(self._run(nothing))
         rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
+        readmit(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
+        shed_down(self.core, self.state)
         self.seal()
 
     def compact(self) -> None:
@@ -417,16 +426,20 @@ class KeyedJoin:
         """The join as it was when the snapshot was taken."""
         head = snapshot.head
         join = cls(plan, keep, memory=memory)
-        join._check(head)
+        anew = head.changed(_about(plan))
         join.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
         batch, arrivals, marks = join._read_again(snapshot)
         join._resume(head)
+        join.restored = len(arrivals)
         join._make_room(len(arrivals))
         join.core.lanes["newest"] = head.arrays["newest"]
-        rebuild(join.core, join.state, batch, arrivals, head.arrays.get("marks", marks))
+        if anew:
+            readmit(join.core, join.state, batch, arrivals, batch.worth)
+        else:
+            rebuild(join.core, join.state, batch, arrivals, head.arrays.get("marks", marks))
         for prefix, state, layout in join._states():
             for name, form in layout.items():
-                if form.kept:
+                if form.kept and not (anew and prefix == POLICY):
                     array, saved = getattr(state, name), head.arrays[prefix + name]
                     used = min(len(array), len(saved))  # the room may differ, not what is in use
                     array[:used] = saved[:used]
@@ -438,6 +451,8 @@ class KeyedJoin:
         gone = ~np.isin(recent["arrival"], arrivals)
         recent["row"][gone] = 0
         recent["arrival"][gone] = NONE
+        if anew:
+            shed_down(join.core, join.state)
         return join
 
     def attach(
@@ -453,7 +468,6 @@ class KeyedJoin:
             arrays: gives the array of a name.
             snapshot: the head and the segments; what has left them is known from the arrays.
         """
-        self._check(snapshot.head)
         self.shape = shape
         core, state = (
             {name: arrays(prefix + name, np.dtype(form.dtype)) for name, form in layout.items()}
@@ -469,8 +483,9 @@ class KeyedJoin:
                 stored = snapshot.segments[position, number]
                 payload.unseal(number, stored.select(payload.schema.names), wanted)
 
-    def _check(self, head: Head) -> None:
-        head.check(_about(self.plan))
+    def left_by(self, head: Head) -> bool:
+        """Whether the very same join has left a state, so that its arrays can be taken over."""
+        return not head.changed(_about(self.plan))
 
     def _resume(self, head: Head) -> None:
         """Take up the numbers of a head that are not in the arrays."""
@@ -495,19 +510,22 @@ class KeyedJoin:
             tuples = self.intake.read(position, stored, np.empty(0, np.int64))
             if TIME in stored.schema.names:
                 tuples = tuples._replace(time=stored.column(TIME).to_numpy())
-            chosen = [column[offsets] if column.size else column for column in tuples[:3]]
+            chosen = [column[offsets] for column in tuples[:3]]
+            worth = tuples.worth[offsets] if tuples.worth.size else np.zeros(len(offsets), np.int64)
             place = places_in(number, offsets)
-            parts.append(Tuples._make([*chosen, place, NOTHING, WORTHLESS, NO_TIMES]))
+            parts.append(Tuples._make([*chosen, place, NOTHING, worth, NO_TIMES]))
             arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
-            if self.policy.marks == "fixed":
+            if MARK in stored.schema.names:
                 marks.append(stored.column(MARK).to_numpy()[offsets])
         number_of = np.concatenate(arrivals)
         order = np.argsort(number_of)
         mark = np.concatenate(marks)
         columns = [np.concatenate([part[i] for part in parts] or [EMPTY[i]]) for i in range(4)]
+        worth = np.concatenate([part.worth for part in parts] or [NO_TIMES])
         owned = [_owned(column[order]) for column in columns]
-        batch = Batch._make([*owned, NOTHING, WORTHLESS])
-        return batch, number_of[order], mark[order] if mark.size else np.zeros(len(order), np.int64)
+        batch = Batch._make([*owned, NOTHING, worth[order]])
+        marks_in_order = mark[order] if mark.size == order.size else np.zeros(order.size, np.int64)
+        return batch, number_of[order], marks_in_order
 
 
 def _owned(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -564,4 +582,5 @@ def _about(plan: Plan) -> dict[str, str]:
         "policy": repr(plan.policy),
         "members": f"at least {plan.at_least}" if plan.at_least else "complete",
         "seed": str(plan.seed),
+        "shards": ", ".join(map(str, plan.shards)),
     }

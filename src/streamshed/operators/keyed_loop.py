@@ -572,6 +572,32 @@ def rebuild(core, policy, batch, arrivals, marks):  # type: ignore[no-untyped-de
             restored(policy, core, row, marks[i])
 
 
+@loop
+def readmit(core, policy, batch, arrivals, worths):  # type: ignore[no-untyped-def]
+    """Store rows again under another policy: it takes them as newcomers."""
+    shift = home_shift(core.table)
+    for i in range(batch.time.size):
+        key = find_key(core, batch.hash[i], shift)
+        if key == NONE:
+            key = add_key(core, batch.hash[i], shift)
+        row = _store(core, batch, i, key, arrivals[i])
+        if core.pools[pool_of(core, batch.stream[i])].budget < BOUNDLESS:
+            inserted(policy, core, row, key_lanes(core, key), worths[i])
+
+
+@loop
+def shed_down(core, policy):  # type: ignore[no-untyped-def]
+    """Shed until every pool is within its budget, after the budget was lowered."""
+    shift = home_shift(core.table)
+    for pool in range(core.settings.pools):
+        while core.pools[pool].held > core.pools[pool].budget:
+            row = _outside(core, pool)
+            if row == NONE:
+                row = victim(policy, core, pool, core.numbers[ARRIVALS])
+            _count(core, core.rows[row].stream, SHED, 1)
+            _remove(core, policy, row, shift)
+
+
 @driver
 def live_rows(rows):  # type: ignore[no-untyped-def]
     """The numbers of the rows that are stored."""

@@ -52,3 +52,5 @@ class Plan:
     at_least: int | None
     """The least number of members of a partial result; None for complete joins."""
     seed: int
+    shards: tuple[int, ...] = ()
+    """The labels of all parts, where the join is done in parts and this is one of them."""

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from streamshed.operators.checkpoint import from_ipc, to_ipc
 
-SHARD = "__shard"
 PACKED = "shard long, stream int, part int, number int, rows binary"
 """A blob: its shard and stream, and its place in the order of the stream's rows in the batch."""
 
@@ -25,6 +24,7 @@ _BLOB = 1 << 18
 class Pack:
     """Turns the rows of one stream into blobs, one or more for each shard.
 
+    The columns are those of the schema in its order, whatever they are called, and the shard.
     Every shard gets a blob of every part, an empty one if need be: so each shard takes part in each
     batch, and its accounts are in the batch's progress.
     """
@@ -55,10 +55,10 @@ class Pack:
         if batches:
             whole = pa.concat_batches(batches)
             rows = pa.RecordBatch.from_arrays(
-                [_as(whole.column(field.name), field.type) for field in self.schema],
+                [_as(whole.column(i), field.type) for i, field in enumerate(self.schema)],
                 schema=self.schema,
             )
-            shard = whole.column(SHARD).to_numpy()
+            shard = whole.column(len(self.schema)).to_numpy()
             if len(self.labels) > 1:
                 order = np.argsort(shard, kind="stable")
                 rows = rows.take(pa.array(order))

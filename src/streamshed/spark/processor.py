@@ -113,6 +113,7 @@ def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
             streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
             total=part(plan.total, shard),
             seed=(plan.seed + shard) % 2**64,
+            shards=labels,
         )
         for shard, label in enumerate(labels)
     }

@@ -64,8 +64,8 @@ class Store:
                 known.folder.path = known.folder.memory.folder = folder_left.path
                 return known
             left = folder_left.read()
-            if left is not None:
-                join = KeyedJoin(plan, keep)
+            join = KeyedJoin(plan, keep)
+            if left is not None and join.left_by(left[1].head):
                 join.attach(left[0], folder_left.memory.open, left[1])
                 join.memory = folder_left.memory
                 return Live(join, folder_left, version)

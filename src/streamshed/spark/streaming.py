@@ -14,7 +14,7 @@ from streamshed.errors import InputError, SpecError
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.plan import Plan
 from streamshed.operators.results import result_schema
-from streamshed.spark.blobs import PACKED, SHARD, Pack, Unpack
+from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
 from streamshed.spark.progress import observed
 
@@ -137,13 +137,15 @@ def _labels(session: SparkSession, shards: int) -> tuple[int, ...]:
 
 def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]) -> DataFrame:
     stream = plan.streams[position]
+    # Spark takes a dot in a name for a field, so the columns go by their numbers.
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(stream.schema))))
     key = [
-        f.col(f"`{name}`").cast(from_arrow_type(kind))
+        f.col(f"c{stream.schema.get_field_index(name)}").cast(from_arrow_type(kind))
         for name, kind in zip(stream.key, plan.key_types, strict=True)
     ]
     shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
     pack = Pack(position, stream.schema, labels)
-    return frame.withColumn(SHARD, shard).mapInArrow(pack, PACKED)
+    return numbered.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
 
 def _compile(plan: Plan) -> None:

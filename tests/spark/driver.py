@@ -1,0 +1,50 @@
+"""A query in a process of its own, to be killed.
+
+It goes on from its checkpoint if there is one, and at the end leaves what the sink holds and the
+ledger beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+import streaming
+from disturbances import Disturbance, DisturbedProcessor
+from oracles.rows import Workload
+from oracles.workloads import generated
+from engine import spec
+from streamshed.spark import streaming as runtime
+
+
+def workload(policy: str) -> Workload:
+    """Streams in order of time, bounded unless the policy is `exact`."""
+    bounded = {"keep_rows": (9, 6, 12), "policy": policy} if policy != "exact" else {}
+    return generated(3, rows=90, keys=12, skew=0.5, window=("time", 30), **bounded)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("policy")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--disturb", nargs=3, action="append", default=[])
+    options = parser.parse_args()
+    struck = [
+        Disturbance(int(batch), moment, action, options.folder / f"_struck-{batch}-{moment}")
+        for batch, moment, action in options.disturb
+    ]
+    runtime.JoinProcessor = lambda *args: DisturbedProcessor(struck, *args)
+    ran = streaming.Files(options.folder).run(
+        streaming.session(options.master), spec(workload(options.policy)), shards=1
+    )
+    pq.write_table(ran.table, options.folder / "_results.parquet")
+    ledger = {"streams": streaming.counts(ran.ledger), "results": ran.ledger.results}
+    (options.folder / "_ledger.json").write_text(json.dumps(ledger))
+
+
+if __name__ == "__main__":
+    main()

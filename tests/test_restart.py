@@ -1,0 +1,45 @@
+"""A join goes on from its state under another policy or another budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow.compute as pc
+import pytest
+from engine import driven, inputs, spec
+from oracles.workloads import POLICIES, generated
+
+from streamshed.operators.checkpoint import Snapshot
+from streamshed.operators.intake import merged
+from streamshed.operators.keyed import KeyedJoin
+
+
+@pytest.mark.parametrize("before", POLICIES)
+@pytest.mark.parametrize("after", POLICIES)
+def test_another_policy_and_a_smaller_budget_take_effect(before: str, after: str) -> None:
+    workload = generated(
+        3, streams=3, rows=200, keys=40, disorder=5, late=5, window=("time", 60),
+        keep_rows=(20, 20, 20), policy=before,
+    )  # fmt: skip
+    *_, (_, _, ledger, operator) = driven(workload, [])
+    saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
+    changed = replace(workload, policy=after, keep_rows=(7, 25, 20))
+    data = inputs(changed)
+    plan = spec(changed).plan({name: rows.schema for name, rows in data.items()})
+    restored = KeyedJoin.restore(plan, saved)
+    then = restored.ledger()
+    assert then.balanced
+    assert then.results == ledger.results
+    assert then.streams["a"].stored == 7
+    assert then.streams["b"].stored == ledger.streams["b"].stored
+    later = [table.set_column(1, "ts", pc.add(table["ts"], 200)) for table in data.values()]
+    parts = [
+        restored.read(position, table.combine_chunks().to_batches()[0])
+        for position, table in enumerate(later)
+    ]
+    for _ in restored.process(merged(parts)):
+        pass
+    now = restored.ledger()
+    assert now.balanced
+    assert now.results > then.results
+    assert [now.streams[name].stored <= most for name, most in zip("abc", (7, 25, 20), strict=True)]
