@@ -62,7 +62,10 @@ class DisturbedProcessor(JoinProcessor):
         self.disturbances = disturbances
 
     def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Any], timerValues: Any  # noqa: N803 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[Any]:
         self._now("before")
         for row in super().handleInputRows(key, rows, timerValues):

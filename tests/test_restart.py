@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 import pytest
+
 from engine import driven, inputs, spec
 from oracles.workloads import POLICIES, generated
-
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin

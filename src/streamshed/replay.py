@@ -16,9 +16,9 @@ import pyarrow as pa
 from streamshed.errors import InputError
 from streamshed.join import Join
 from streamshed.ledger import Ledger
+from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import CHUNK, Block, KeyedJoin, Late
-from streamshed.operators.keyed_loop import Batch
 from streamshed.operators.payload import Payload, Places
 from streamshed.operators.results import result_schema
 from streamshed.sources import Source, open_source

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 import streaming
 from disturbances import Disturbance, DisturbedProcessor
+from engine import spec
 from oracles.rows import Workload
 from oracles.workloads import generated
-from engine import spec
 from streamshed.spark import streaming as runtime
 
 

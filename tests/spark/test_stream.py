@@ -96,9 +96,7 @@ def test_shards_late_rows_nulls_and_many_files(spark: SparkSession, files: Files
 
 
 @pytest.mark.parametrize("budget", [{"keep_rows": (5, 2, 7)}, {"keep_rows": None, "keep_total": 9}])
-def test_shards_share_the_budget(
-    spark: SparkSession, files: Files, budget: dict[str, Any]
-) -> None:
+def test_shards_share_the_budget(spark: SparkSession, files: Files, budget: dict[str, Any]) -> None:
     workload = bounded("random", **budget)
     files.write(cut(workload, 2))
     ran = files.run(spark, spec(workload), shards=2)
@@ -140,8 +138,12 @@ def test_kinds_of_joins(spark: SparkSession, files: Files, kind: str) -> None:
 def test_empty_large_and_silent(spark: SparkSession, files: Files) -> None:
     usual = generated(9, rows=30, keys=12, window=("time", 1000))
     large = generated(10, rows=300, keys=90, window=("time", 1000))
-    later = {n: t.set_column(1, "ts", pa.array(range(40, 340))) for n, t in cut(large, 1)[0].items()}
-    last = {n: t.set_column(1, "ts", pa.array(range(350, 380))) for n, t in cut(usual, 1)[0].items()}
+    later = {
+        n: t.set_column(1, "ts", pa.array(range(40, 340))) for n, t in cut(large, 1)[0].items()
+    }
+    last = {
+        n: t.set_column(1, "ts", pa.array(range(350, 380))) for n, t in cut(usual, 1)[0].items()
+    }
     nothing = {name: rows.slice(0, 0) for name, rows in later.items()}
     batches = [
         {**cut(usual, 1)[0], "b": nothing["b"]},
@@ -237,9 +239,11 @@ def _values(kind: pa.DataType) -> pa.Array:
         return pa.array([None if n is None else "é" * n for n in numbers], kind)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pa.array(numbers, pa.int64()).cast(pa.timestamp("s", "UTC")).cast(kind, safe=False)
-    return pa.array([None if n is None else Decimal(n) for n in numbers], kind) if (
-        pa.types.is_decimal(kind)
-    ) else pa.array(numbers, kind)
+    return (
+        pa.array([None if n is None else Decimal(n) for n in numbers], kind)
+        if (pa.types.is_decimal(kind))
+        else pa.array(numbers, kind)
+    )
 
 
 # -- what is refused before anything starts ----------------------------------------------------
@@ -250,7 +254,9 @@ def test_inputs_that_cannot_be_joined(spark: SparkSession, files: Files) -> None
     streams, batch = files.frames(spark), frames(spark, {"b": table((1, 1))})
     with pytest.raises(ss.InputError, match="'a' streams, 'b' does not.*readStream"):
         PAIR.stream(a=streams["a"], b=batch["b"])
-    with pytest.raises(ss.InputError, match=r"Table was given instead of a Spark DataFrame.*replay"):
+    with pytest.raises(
+        ss.InputError, match=r"Table was given instead of a Spark DataFrame.*replay"
+    ):
         PAIR.stream(a=streams["a"], b=table((1, 1)))
     with pytest.raises(ss.InputError, match="no stream 'c' in the join"):
         PAIR.stream(**streams, c=streams["a"])

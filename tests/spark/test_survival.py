@@ -113,9 +113,7 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest, driver: ModuleType) -
 
 
 @pytest.mark.parametrize("policy", ["exact", "existence", "output"])
-def test_tasks_that_fail_once_are_done_once(
-    folder: Path, driver: ModuleType, policy: str
-) -> None:
+def test_tasks_that_fail_once_are_done_once(folder: Path, driver: ModuleType, policy: str) -> None:
     disturbances = ["1 before die", "2 within die", "3 after die", "4 within die", "4 after die"]
     options = [word for said in disturbances for word in ("--disturb", *said.split())]
     with running(folder, policy, "--master", "local[2,4]", *options) as query:

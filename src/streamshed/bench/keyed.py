@@ -20,9 +20,9 @@ import streamshed as ss
 from streamshed.bench import Measurement, Progress
 from streamshed.bench.timing import best_of, in_new_process, processor_time, wall_time
 from streamshed.errors import StreamshedError
+from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.keyed_loop import Batch
 from streamshed.workloads import ExistenceWorkload
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ is silent, this was decided:
   as many seconds apart, or as many rows.
 * **Frequency** counts a key in all windows together, as the paper's example in section 3.3 does.
 * **Ties** of the value-based policies are broken at random, anew at each drop, as
-  `docs/meaning.md` says: the paper has them "similar to random selection" where values do not repeat.
+  `docs/meaning.md` says: the paper has them "similar to random selection" where values are unique.
 * **Cost** (figure 9) is the time of the whole join, per tuple, by policy in turn, the median of
   some rounds. The cost of deciding is that time less the time with Random, which decides nothing.
   The paper's Java tables, which grow with the domain, are not rebuilt; the policies are compared

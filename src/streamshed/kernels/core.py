@@ -35,9 +35,9 @@ ROW = np.dtype(
     align=True,
 )
 
-# A key is a few words side by side, so that they share a line or two of the cache: its hash, the bit
-# vector of the lanes that hold it, the number of its rows (while it is unused: the next unused key),
-# and for each lane its newest row.
+# A key is a few words side by side, so that they share a line or two of the cache: its hash, the
+# bit vector of the lanes that hold it, the number of its rows (while it is unused: the next unused
+# key), and for each lane its newest row.
 KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = range(4)
 
 LANE = np.dtype(

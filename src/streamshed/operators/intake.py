@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streamshed.errors import InputError, listed
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
 from streamshed.kernels.merging import in_order, merge_order, running_maximum
-from streamshed.operators.keyed_loop import Batch
+from streamshed.operators.buffers import Batch
 from streamshed.operators.plan import Plan, StreamPlan
 
 FARTHEST = 2**61
@@ -280,7 +280,7 @@ def merged(parts: Sequence[Tuples]) -> Batch:
     if any(part.worth.size for part in parts):
         worth = np.concatenate([part.worth for part in parts])[order]
     columns = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    return Batch(*in_order(order, *columns), null, worth)
+    return Batch._make([*in_order(order, *columns), null, worth])
 
 
 def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:

@@ -37,24 +37,26 @@ from streamshed.kernels.core import (
 )
 from streamshed.kernels.table import refill
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Delta, Head, SegmentName, Snapshot
-from streamshed.operators.intake import NOTHING, WORTHLESS, Intake, StreamNames, Tuples, needs_check
-from streamshed.operators.keyed_loop import (
-    DONE,
+from streamshed.operators.buffers import (
     EMITTING,
     LATECOMERS,
     MADE,
     MEMBERS,
     NEXT,
     Batch,
+    out_room,
+    work_room,
+)
+from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Delta, Head, SegmentName, Snapshot
+from streamshed.operators.intake import NOTHING, WORTHLESS, Intake, StreamNames, Tuples, needs_check
+from streamshed.operators.keyed_loop import (
+    DONE,
     live_rows,
     marks_of,
-    out_room,
     readmit,
     rebuild,
     run,
     shed_down,
-    work_room,
 )
 from streamshed.operators.payload import Payload, Places, live_offsets, places_in
 from streamshed.operators.plan import Plan, StreamPlan
@@ -170,9 +172,7 @@ class KeyedJoin:
             pools=self.shape.pools,
             key_words=KEY_HEADS + self.shape.lanes,
         )
-        core = make(
-            Core, core_layout(), self.shape, self.memory, CORE, settings=settings
-        )
+        core = make(Core, core_layout(), self.shape, self.memory, CORE, settings=settings)
         core.numbers[[FREE_ROW, FREE_KEY, PINNED]] = NONE
         core.numbers[[CLOCK, NEWEST, FIRST_SEEN]] = NEVER
         for lane, stream in enumerate(plan.streams):
@@ -362,7 +362,9 @@ class KeyedJoin:
             used["payload"][mine] = change.places
             if change.new is not None:
                 segment = payload.segments[change.new]
-                segments[position, change.new] = self._stored_form(position, segment, mine[change.moved])
+                segments[position, change.new] = self._stored_form(
+                    position, segment, mine[change.moved]
+                )
             live |= {(position, number): bitmap for number, bitmap in change.live.items()}
             removed += [(position, number) for number in change.removed]
         return Delta(self._head(rows), segments, live, removed)
@@ -469,12 +471,15 @@ class KeyedJoin:
             snapshot: the head and the segments; what has left them is known from the arrays.
         """
         self.shape = shape
-        core, state = (
-            {name: arrays(prefix + name, np.dtype(form.dtype)) for name, form in layout.items()}
-            for prefix, _, layout in self._states()
+        self.core, self.state = (
+            state._replace(
+                **{
+                    name: arrays(prefix + name, np.dtype(form.dtype))
+                    for name, form in layout.items()
+                }
+            )
+            for prefix, state, layout in self._states()
         )
-        self.core = self.core._replace(**core)
-        self.state = self.state._replace(**state)
         self.work = work_room(shape.rows, shape.streams, self.plan.by is not None)
         self._resume(snapshot.head)
         for position, sealed in enumerate(snapshot.head.numbers["sealed"]):

@@ -6,10 +6,7 @@ docs/meaning.md says, and the loop can be left and entered again in the middle o
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from streamshed.kernels.compiling import driver, kernel, loop
 from streamshed.kernels.core import (
@@ -27,22 +24,13 @@ from streamshed.kernels.core import (
     NEWEST,
     NONE,
     PINNED,
-    RESULTS,
     ROWS_USED,
     SHED,
     STORED,
 )
-from streamshed.kernels.hooks import (
-    admits,
-    inserted,
-    mark,
-    produced,
-    removed,
-    restored,
-    victim,
-)
+from streamshed.kernels.hooks import admits, inserted, mark, removed, restored, victim
 from streamshed.kernels.lanes import lane_append, lane_remove, older_row, oldest
-from streamshed.kernels.machine import ones, prefetch
+from streamshed.kernels.machine import prefetch
 from streamshed.kernels.table import (
     ONE,
     add_key,
@@ -58,62 +46,13 @@ from streamshed.kernels.table import (
     pool_of,
     remove_occurrence,
 )
+from streamshed.operators.buffers import EMITTING, GROUPS, LATECOMERS, NEXT, SHIFT
+from streamshed.operators.probing import emit, gather
 
 DONE, SUSPENDED = 0, 1
 
 CACHED = 1 << 14
 """Directories up to this size, and what hangs below them, stay in the cache by themselves."""
-
-NEXT, EMITTING, GROUPS, MIXED, SHIFT = range(5)
-CURSOR = 5
-
-MADE, MEMBERS, LATECOMERS = range(3)
-FILLED = 3
-
-
-class Batch(NamedTuple):
-    """Tuples in the order of processing, as columns."""
-
-    stream: npt.NDArray[np.int32]
-    time: npt.NDArray[np.int64]
-    hash: npt.NDArray[np.uint64]
-    payload: npt.NDArray[np.int64]
-    null: npt.NDArray[np.bool_]  # empty where no key and no time is null
-    worth: npt.NDArray[np.int64]  # empty where the policy does not ask for it
-
-
-GROUP = np.dtype(
-    [
-        ("start", np.int64),  # where the group's partners begin; they end where the next begin
-        ("choice", np.int64),  # which partner is next
-        ("row", np.int64),  # the partner chosen
-    ],
-    align=True,
-)
-
-RESULT = np.dtype([("time", np.int64), ("end", np.int64)], align=True)
-
-
-class Work(NamedTuple):
-    """Room for the partners of the tuple being processed, in groups, one for each stream."""
-
-    partners: npt.NDArray[np.int32]
-    groups: npt.NDArray[Any]
-    group_of: npt.NDArray[np.int32]  # by stream
-    cursor: npt.NDArray[np.int64]
-
-
-class Out(NamedTuple):
-    """The bounded output buffer.
-
-    A result of named streams takes one place for each stream (NONE where it has no member); one of
-    streams told apart by a column takes as many as it has members.
-    """
-
-    payload: npt.NDArray[np.int64]
-    results: npt.NDArray[Any]  # the time of each, and where its members end
-    late: npt.NDArray[np.int64]  # positions in the batch
-    filled: npt.NDArray[np.int64]
 
 
 @loop
@@ -128,10 +67,10 @@ def run(core, policy, batch, work, out):  # type: ignore[no-untyped-def]
             if not _arrive(core, policy, batch, out, i, cursor[SHIFT]):
                 continue
             key = _pin(core, batch.hash[i], np.uint64(cursor[SHIFT]))
-            _gather(core, batch, work, i, key)
+            gather(core, batch, work, i, key)
         key = core.numbers[PINNED]
         if cursor[GROUPS] > 0:
-            if not _emit(core, policy, batch, work, out, i, key):
+            if not emit(core, policy, batch, work, out, i, key):
                 cursor[NEXT] = i
                 cursor[EMITTING] = 1
                 return SUSPENDED
@@ -310,170 +249,6 @@ def _remove(core, policy, row, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
-    """Collect the partners of a tuple by stream; no groups if it completes nothing."""
-    settings = core.settings
-    work.cursor[GROUPS] = 0
-    work.cursor[MIXED] = 0
-    if settings.by:
-        _gather_by_stream(core, batch, work, i, key)
-        return
-    stream = np.int64(batch.stream[i])
-    others = key_lanes(core, key) & ~(ONE << np.uint64(stream))
-    present = ones(others)
-    if present + 1 < settings.at_least:
-        return
-    groups = 0
-    filled = 0
-    for lane in range(settings.lanes):
-        if (others >> np.uint64(lane)) & ONE == np.uint64(0):
-            continue
-        work.groups[groups].start = filled
-        filled = _collect(core, batch, work, i, key, lane, filled)
-        if filled > work.groups[groups].start:
-            work.groups[groups].choice = work.groups[groups].start
-            groups += 1
-        elif settings.complete:
-            return
-    work.groups[groups].start = filled
-    if groups + 1 >= settings.at_least:
-        work.cursor[GROUPS] = groups
-
-
-@kernel
-def _collect(core, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
-    """Append the rows below an entry that are within their windows together with a tuple."""
-    rows = core.rows
-    time = batch.time[i]
-    stream = batch.stream[i]
-    reach = core.lanes[lane_of(core, stream)].window
-    window = core.lanes[lane].window
-    head = key_head(core, key, lane)
-    row = head
-    while True:
-        ahead = rows[row].time - time
-        if -ahead > window:  # all that follow are older still
-            break
-        if ahead <= reach and (rows[row].stream != stream):
-            work.partners[filled] = row
-            filled += 1
-            if ahead > 0:
-                work.cursor[MIXED] = 1
-        row = np.int64(rows[row].older)
-        if row == head:
-            break
-    return filled
-
-
-@kernel
-def _gather_by_stream(core, batch, work, i, key):  # type: ignore[no-untyped-def]
-    """The same where one list holds the rows of all streams: sort them into groups."""
-    if key_head(core, key, 0) == NONE:
-        return
-    rows = core.rows
-    filled = _collect(core, batch, work, i, key, 0, 0)
-    groups = 0
-    for j in range(filled):
-        stream = rows[work.partners[j]].stream
-        if work.group_of[stream] == NONE:
-            work.group_of[stream] = groups
-            work.groups[groups].start = 0
-            groups += 1
-        work.groups[work.group_of[stream]].start += 1
-    total = 0
-    for group in range(groups):
-        size = work.groups[group].start
-        work.groups[group].start = total
-        work.groups[group].choice = total
-        total += size
-    work.groups[groups].start = total
-    # The second half of the room for partners takes them in order of their groups.
-    for j in range(filled):
-        row = work.partners[j]
-        group = work.group_of[rows[row].stream]
-        work.partners[filled + work.groups[group].choice] = row
-        work.groups[group].choice += 1
-    for j in range(filled):
-        row = work.partners[filled + j]
-        work.partners[j] = row
-        work.group_of[rows[row].stream] = NONE
-    for group in range(groups):
-        work.groups[group].choice = work.groups[group].start
-    if groups + 1 >= core.settings.at_least:
-        work.cursor[GROUPS] = groups
-
-
-@kernel
-def _emit(core, policy, batch, work, out, i, key):  # type: ignore[no-untyped-def]
-    """Make the results of a tuple, one choice of partners after the other; False if out of room."""
-    settings = core.settings
-    groups = work.cursor[GROUPS]
-    stream = batch.stream[i]
-    width = groups + 1 if settings.by else settings.lanes
-    pattern = key_lanes(core, key) | (ONE << np.uint64(lane_of(core, stream)))
-    while True:
-        if out.filled[MADE] >= out.results.size or out.filled[MEMBERS] + width > out.payload.size:
-            return False
-        latest = batch.time[i]
-        for group in range(groups):
-            row = work.partners[work.groups[group].choice]
-            work.groups[group].row = row
-            latest = max(latest, core.rows[row].time)
-        if _together(core, batch, work, i, groups, latest):
-            _write(core, batch, work, out, i, groups, latest, width)
-            produced(policy, core, key, stream, pattern, work.groups, groups)
-            core.numbers[RESULTS] += 1
-        group = groups - 1
-        while group >= 0:
-            work.groups[group].choice += 1
-            if work.groups[group].choice < work.groups[group + 1].start:
-                break
-            work.groups[group].choice = work.groups[group].start
-            group -= 1
-        if group < 0:
-            return True
-
-
-@kernel
-def _together(core, batch, work, i, groups, latest):  # type: ignore[no-untyped-def]
-    """Whether the members are all within their windows at the time of the latest.
-
-    Each is so together with the newcomer; only where some are newer than it can they be too far
-    from each other. (A partial join asks for no more than the former, as in definition 2.)
-    """
-    if work.cursor[MIXED] == 0 or not core.settings.complete:
-        return True
-    if latest - batch.time[i] > core.lanes[batch.stream[i]].window:
-        return False
-    for group in range(groups):
-        row = work.groups[group].row
-        if latest - core.rows[row].time > core.lanes[core.rows[row].stream].window:
-            return False
-    return True
-
-
-@kernel
-def _write(core, batch, work, out, i, groups, latest, width):  # type: ignore[no-untyped-def]
-    """Put one result into the output buffer."""
-    base = out.filled[MEMBERS]
-    if core.settings.by:
-        out.payload[base] = batch.payload[i]
-        for group in range(groups):
-            out.payload[base + 1 + group] = core.rows[work.groups[group].row].payload
-    else:
-        if not core.settings.complete:
-            out.payload[base : base + width] = NONE
-        out.payload[base + batch.stream[i]] = batch.payload[i]
-        for group in range(groups):
-            row = work.groups[group].row
-            out.payload[base + core.rows[row].stream] = core.rows[row].payload
-    out.filled[MEMBERS] = base + width
-    out.results[out.filled[MADE]].end = base + width
-    out.results[out.filled[MADE]].time = latest
-    out.filled[MADE] += 1
-
-
-@kernel
 def _settle(core, policy, batch, i, key, shift):  # type: ignore[no-untyped-def]
     """Admit the tuple, shed while its pool is full, and store it."""
     stream = batch.stream[i]
@@ -616,23 +391,3 @@ def marks_of(core, policy, rows, marks):  # type: ignore[no-untyped-def]
     for i in range(rows.size):
         if core.pools[pool_of(core, core.rows[rows[i]].stream)].budget < BOUNDLESS:
             marks[i] = mark(policy, core, rows[i])
-
-
-def work_room(rows: int, streams: int, by: bool) -> Work:
-    """Room to work in for so many rows and streams."""
-    return Work(
-        np.empty(2 * rows if by else rows, np.int32),
-        np.zeros(streams + 1, GROUP),
-        np.full(streams, NONE, np.int32),
-        np.zeros(CURSOR, np.int64),
-    )
-
-
-def out_room(results: int, width: int, tuples: int) -> Out:
-    """An output buffer for so many results of a width, and the latecomers of so many tuples."""
-    return Out(
-        np.empty(results * width, np.int64),
-        np.empty(results, RESULT),
-        np.empty(tuples, np.int64),
-        np.zeros(FILLED, np.int64),
-    )

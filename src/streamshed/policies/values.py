@@ -2,8 +2,8 @@
 
 Each pool keeps a heap of the keys present in it, by a statistic of the key. Where values hardly
 repeat, most keys stand equal, and then the papers' baselines behave like a random selection. So a
-few rows are drawn first, and the first of a lowest-standing key leaves; only if none is met does the
-heap say whose turn it is.
+few rows are drawn first, and the first of a lowest-standing key leaves; only if none is met does
+the heap say whose turn it is.
 """
 
 from __future__ import annotations

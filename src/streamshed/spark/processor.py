@@ -48,7 +48,10 @@ class JoinProcessor(StatefulProcessor):
         self.store = Store(handle)
 
     def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[Row]:
         """Process the blobs of one shard in one batch."""
         blobs = sorted((row.stream, row.part, row.number, bytes(row.rows)) for row in rows)
@@ -72,9 +75,7 @@ class JoinProcessor(StatefulProcessor):
             rows = from_ipc(data)
             if rows.num_rows:
                 parts[position].append(join.read(position, rows))
-        waiting = [
-            in_order_of_time(Tuples.concatenated(tuples)) for tuples in parts if tuples
-        ]
+        waiting = [in_order_of_time(Tuples.concatenated(tuples)) for tuples in parts if tuples]
         if not waiting:
             return
         for found in join.process(merged(waiting)):
@@ -117,5 +118,3 @@ def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
         )
         for shard, label in enumerate(labels)
     }
-
-

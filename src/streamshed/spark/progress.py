@@ -39,8 +39,11 @@ def ledger(query: StreamingQuery) -> Ledger | None:
     None while no batch is done.
     """
     for progress in reversed(query.recentProgress):
-        found = _read(progress["observedMetrics"] if isinstance(progress, dict) else
-                      json.loads(progress.json)["observedMetrics"])
+        found = _read(
+            progress["observedMetrics"]
+            if isinstance(progress, dict)
+            else json.loads(progress.json)["observedMetrics"]
+        )
         if found is not None:
             return found
     return None
