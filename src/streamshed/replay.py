@@ -19,7 +19,7 @@ from streamshed.ledger import Ledger
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import CHUNK, Block, KeyedJoin, Late
-from streamshed.operators.payload import Payload, Places
+from streamshed.operators.payload import Payload, Places, places_in
 from streamshed.operators.results import result_schema
 from streamshed.sources import Source, open_source
 
@@ -230,9 +230,11 @@ class _Feed:
     def _chunks(self) -> Iterator[tuple[pa.RecordBatch, Places]]:
         """The rows in pieces of a good size, with their places if they have any yet."""
         for rows in self.source.batches():
-            places = self._payload().add(rows) if self.whole else NOWHERE
+            segment = self._payload().put(rows) if self.whole else None
             for start in range(0, rows.num_rows, CHUNK):
-                yield rows.slice(start, CHUNK), places[start : start + CHUNK]
+                piece = rows.slice(start, CHUNK)
+                place = np.arange(start, start + piece.num_rows, dtype=np.int64)
+                yield piece, NOWHERE if segment is None else places_in(segment, place)
 
     def _payload(self) -> Payload:
         return self.operator.payload[self.position]

@@ -239,11 +239,9 @@ def _values(kind: pa.DataType) -> pa.Array:
         return pa.array([None if n is None else "é" * n for n in numbers], kind)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pa.array(numbers, pa.int64()).cast(pa.timestamp("s", "UTC")).cast(kind, safe=False)
-    return (
-        pa.array([None if n is None else Decimal(n) for n in numbers], kind)
-        if (pa.types.is_decimal(kind))
-        else pa.array(numbers, kind)
-    )
+    if pa.types.is_decimal(kind):
+        return pa.array([None if n is None else Decimal(n) for n in numbers], kind)
+    return pa.array(numbers, kind)
 
 
 # -- what is refused before anything starts ----------------------------------------------------

@@ -1,8 +1,7 @@
 """The join on one shared key: how fast, how much memory, and how that compares.
 
 The workload is the one of the existence-pattern paper: every key passes through some of the streams
-in some order. Its rate is such that a window of 100 seconds would hold twice the budget, so that
-half of all rows are shed.
+in some order. Its rate is such that a window of 100 seconds would hold twice the budget.
 """
 
 from __future__ import annotations

@@ -89,14 +89,9 @@ def _look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
     words = core.settings.key_words
     if i + 12 < batch.hash.size:
         prefetch(core.table, np.int64(batch.hash[i + 12] >> shift))
-        key = _likely_key(core, batch.hash[i + 8], shift)
-        if key != NONE:
-            prefetch(core.keys, key * words)
+        prefetch(core.keys, _likely_key(core, batch.hash[i + 8], shift) * words)
         key = _likely_key(core, batch.hash[i + 4], shift)
-        if key != NONE:
-            head = key_head(core, key, lane_of(core, batch.stream[i + 4]))
-            if head != NONE:
-                prefetch(core.rows, head)
+        prefetch(core.rows, max(0, key_head(core, key, lane_of(core, batch.stream[i + 4]))))
     first = core.lanes[lane_of(core, batch.stream[i])].first
     if first == NONE:
         return
@@ -106,16 +101,18 @@ def _look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
     if second != NONE:
         prefetch(core.keys, core.rows[second].key * words)
         prefetch(core.rows, core.rows[second].older)
-        prefetch(core.rows, core.rows[second].newer)
-        third = core.rows[second].after
-        if third != NONE:
-            prefetch(core.rows, third)
+        prefetch(core.rows, max(0, core.rows[second].after))
 
 
 @kernel
 def _likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
-    """The key that stands where a hash would be sought first, or NONE."""
-    return np.int64(core.table[np.int64(hashed >> shift)] & np.uint64(0xFFFFFFFF)) - 1
+    """The key that stands where a hash would be sought first, or any if there is none.
+
+    Without a branch: whether a key is there cannot be foretold, and a wrong guess of the processor
+    costs more than a prefetch in vain.
+    """
+    entry = core.table[np.int64(hashed >> shift)] & np.uint64(0xFFFFFFFF)
+    return max(0, np.int64(entry) - 1)
 
 
 @kernel

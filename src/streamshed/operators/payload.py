@@ -32,13 +32,16 @@ class Payload:
 
     def add(self, rows: pa.RecordBatch) -> Places:
         """Keep rows; returns their places."""
+        return places_in(self.put(rows), np.arange(rows.num_rows, dtype=np.int64))
+
+    def put(self, rows: pa.RecordBatch) -> int:
+        """Keep rows as a segment; returns its number."""
         number = self.next_segment
         self.next_segment += 1
-        if len(self.schema) == 0:  # nothing is ever asked back
-            return np.zeros(rows.num_rows, np.int64)
-        self.segments[number] = rows.select(self.schema.names)
-        self.rows += rows.num_rows
-        return np.arange(rows.num_rows, dtype=np.int64) + (number << _BITS)
+        if len(self.schema) > 0:  # otherwise nothing is ever asked back
+            self.segments[number] = rows.select(self.schema.names)
+            self.rows += rows.num_rows
+        return number
 
     def take(self, places: Places) -> pa.RecordBatch:
         """The rows at the given places, which may be negative for no row (all null)."""

@@ -129,13 +129,18 @@ def _count_results(policy, entry):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _words(core):  # type: ignore[no-untyped-def]
+    """The words of `occupied` that a stream's table takes."""
+    return max(1, (1 << (core.settings.lanes - 1)) >> 6)
+
+
+@kernel
 def _bit(policy, core, entry):  # type: ignore[no-untyped-def]
-    """The word of `occupied` that tells of an entry, and the bit in it; tables fill whole words."""
-    words = policy.occupied.size // core.settings.lanes
-    patterns = policy.made.size // core.settings.lanes
-    short = np.uint64(entry % patterns)
-    word = (entry // patterns) * words + np.int64(short >> np.uint64(6))
-    return word, _ONE << (short & np.uint64(63))
+    """The word of `occupied` that tells of an entry, and the bit in it."""
+    bits = core.settings.lanes - 1
+    short = entry & ((1 << bits) - 1)
+    word = (entry >> bits) * _words(core) + (short >> 6)
+    return word, _ONE << np.uint64(short & 63)
 
 
 @kernel
@@ -183,22 +188,23 @@ def _produced(policy, core, key, stream, pattern, members, count):  # type: igno
 @implements(hooks.victim, ExistenceState)
 def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     lanes = core.settings.lanes
-    patterns = policy.made.size // lanes
+    patterns = 1 << (lanes - 1)
     first, end = (pool, pool + 1) if core.settings.pools > 1 else (0, lanes)
     for stream in range(first, end):
         row = policy.group_first[(stream + 1) * patterns - 1]  # the full pattern is the last
         if row != NONE:
             return row
-    words = policy.occupied.size // lanes
+    words = _words(core)
     best = np.int64(NONE)
     lowest = np.inf
-    for word in range(first * words, end * words):
-        bits = policy.occupied[word]
-        base = (word // words) * patterns + (word % words) * 64
-        while bits != np.uint64(0):
-            entry = base + np.int64(trailing_zeros(bits))
-            bits &= bits - _ONE
-            if policy.priority[entry] < lowest:
-                lowest = policy.priority[entry]
-                best = entry
+    for stream in range(first, end):
+        for word in range(words):
+            bits = policy.occupied[stream * words + word]
+            base = stream * patterns + word * 64
+            while bits != np.uint64(0):
+                entry = base + np.int64(trailing_zeros(bits))
+                bits &= bits - _ONE
+                if policy.priority[entry] < lowest:
+                    lowest = policy.priority[entry]
+                    best = entry
     return policy.group_first[best]
