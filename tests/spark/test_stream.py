@@ -392,7 +392,6 @@ def test_another_join_on_an_old_checkpoint(spark: SparkSession, files: Files) ->
     ],
     ids=["budget", "policy"],
 )
-@pytest.mark.xfail(reason="a state is bound to its budget and policy", strict=True)
 def test_another_budget_or_policy_on_an_old_checkpoint(
     spark: SparkSession, files: Files, before: ss.Join, after: ss.Join
 ) -> None:
