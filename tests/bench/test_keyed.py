@@ -18,7 +18,7 @@ def small(monkeypatch):
     )
     monkeypatch.setattr(keyed, "QUICK", settings)
     monkeypatch.setattr(keyed, "_ROWS", 3_000)
-    monkeypatch.setattr(keyed, "_KEYS", 1_000)
+    monkeypatch.setattr(keyed, "_KEYS", (1_000,))
     monkeypatch.setattr(keyed, "_starting", lambda repeats, progress: iter([]))
 
 

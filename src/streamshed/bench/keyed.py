@@ -225,7 +225,8 @@ def _drain(operator: KeyedJoin, batch: Batch) -> None:
 
 _ROWS = 600_000
 _WINDOW_ROWS = 100_000
-_KEYS = 400_000
+_KEYS = (400_000, 300_000, 200_000)
+"""How many keys there are: the fewer, the more often each comes again, within a window and beyond."""
 _STEP = 3
 """Units of time between the rows of a stream."""
 _REACH = _STEP * _WINDOW_ROWS
@@ -242,8 +243,13 @@ _SQL = f"""
 
 def _against_duckdb(repeats: int, progress: Progress) -> Iterator[Measurement]:
     """The exact three-way join of rows that are at hand, which is where a database is at home."""
-    progress("the exact join beside DuckDB")
-    tables = {name: _uniform(seed) for seed, name in enumerate("abc")}
+    for keys in _KEYS:
+        yield from _with_keys(keys, repeats, progress)
+
+
+def _with_keys(keys: int, repeats: int, progress: Progress) -> Iterator[Measurement]:
+    progress(f"the exact join beside DuckDB, {keys:,} keys")
+    tables = {name: _uniform(seed, keys) for seed, name in enumerate("abc")}
     join = ss.join(*tables).on("k").within(_REACH, time="ts")
     database = _database(tables)
     found: dict[str, int] = {}
@@ -261,7 +267,9 @@ def _against_duckdb(repeats: int, progress: Progress) -> Iterator[Measurement]:
     best = best_of(
         repeats, {"ours": partial(wall_time, ours), "DuckDB": partial(wall_time, theirs)}
     )
-    setting = f"exact join of 3 streams of {_ROWS:,} rows, {_WINDOW_ROWS:,} in a window"
+    setting = (
+        f"exact join of 3 streams of {_ROWS:,} rows, {_WINDOW_ROWS:,} in a window, {keys:,} keys"
+    )
     yield Measurement(f"results, {setting}", found["ours"], "results")
     yield Measurement(f"our time, {setting}", best["ours"], "s")
     yield Measurement(f"DuckDB's time on 2 threads, {setting}", best["DuckDB"], "s")
@@ -274,11 +282,11 @@ def _against_duckdb(repeats: int, progress: Progress) -> Iterator[Measurement]:
     )
 
 
-def _uniform(seed: int) -> pa.Table:
+def _uniform(seed: int, keys: int) -> pa.Table:
     random = np.random.default_rng(seed)
     times = np.arange(_ROWS) * _STEP + random.integers(0, _STEP, _ROWS)
-    keys = random.integers(0, _KEYS, _ROWS)
-    return pa.table({"k": keys, "ts": times, "v": random.random(_ROWS)})
+    drawn = random.integers(0, keys, _ROWS)
+    return pa.table({"k": drawn, "ts": times, "v": random.random(_ROWS)})
 
 
 def _database(tables: Mapping[str, pa.Table]) -> Any:

@@ -35,10 +35,10 @@ ROW = np.dtype(
     align=True,
 )
 
-# A key is a few words side by side, so that they share a line or two of the cache: its hash, the
-# bit vector of the lanes that hold it, the number of its rows (while it is unused: the next unused
-# key), and for each lane its newest row.
-KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = range(4)
+# A key is a few 32-bit words side by side, so that they share a line or two of the cache: its hash
+# (two words), the bit vector of the lanes that hold it (two words), the number of its rows (while it
+# is unused: the next unused key), and for each lane its newest row.
+KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = 0, 2, 4, 5
 
 LANE = np.dtype(
     [
@@ -90,7 +90,7 @@ class Core(NamedTuple):
 
     settings: Settings
     rows: npt.NDArray[Any]
-    keys: npt.NDArray[np.int64]  # by (key, word), see KEY_HASH
+    keys: npt.NDArray[np.int32]  # by (key, word), see KEY_HASH
     table: npt.NDArray[np.uint64]  # open addressing: upper half of the hash, key number + 1
     items: npt.NDArray[np.int32]  # rows that came out of order: a heap for each lane
     place: npt.NDArray[np.int32]
@@ -215,7 +215,7 @@ def core_layout() -> dict[str, Field]:
     """The arrays of a `Core`."""
     return {
         "rows": Field("row", ROW, None),
-        "keys": Field("key word", np.int64, None),
+        "keys": Field("key word", np.int32, None),
         "table": Field("table", np.uint64),
         "items": Field("disorder", np.int32, None),
         "place": Field("disordered row", np.int32, None),

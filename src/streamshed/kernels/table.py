@@ -40,32 +40,47 @@ def home_shift(table):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _wide(core, key, word):  # type: ignore[no-untyped-def]
+    """Two words of a key as one."""
+    place = key * core.settings.key_words + word
+    low = np.uint64(np.uint32(core.keys[place]))
+    return low | (np.uint64(np.uint32(core.keys[place + 1])) << _32)
+
+
+@kernel
+def _set_wide(core, key, word, value):  # type: ignore[no-untyped-def]
+    place = key * core.settings.key_words + word
+    core.keys[place] = np.int32(value & _LOWER)
+    core.keys[place + 1] = np.int32(value >> _32)
+
+
+@kernel
 def key_hash(core, key):  # type: ignore[no-untyped-def]
     """The hash of a key."""
-    return np.uint64(core.keys[key * core.settings.key_words + KEY_HASH])
+    return _wide(core, key, KEY_HASH)
 
 
 @kernel
 def key_lanes(core, key):  # type: ignore[no-untyped-def]
     """The bit vector of the lanes that hold a key."""
-    return np.uint64(core.keys[key * core.settings.key_words + KEY_LANES])
+    return _wide(core, key, KEY_LANES)
 
 
 @kernel
 def key_count(core, key):  # type: ignore[no-untyped-def]
     """The number of rows with a key."""
-    return core.keys[key * core.settings.key_words + KEY_COUNT]
+    return np.int64(core.keys[key * core.settings.key_words + KEY_COUNT])
 
 
 @kernel
 def key_head(core, key, lane):  # type: ignore[no-untyped-def]
     """The newest row of a key in a lane, or NONE."""
-    return core.keys[key * core.settings.key_words + KEY_HEADS + lane]
+    return np.int64(core.keys[key * core.settings.key_words + KEY_HEADS + lane])
 
 
 @kernel
 def _set_lanes(core, key, lanes):  # type: ignore[no-untyped-def]
-    core.keys[key * core.settings.key_words + KEY_LANES] = np.int64(lanes)
+    _set_wide(core, key, KEY_LANES, lanes)
 
 
 @kernel
@@ -100,8 +115,8 @@ def add_key(core, hashed, shift):  # type: ignore[no-untyped-def]
         key = core.numbers[KEYS_USED]
         core.numbers[KEYS_USED] = key + 1
     words = core.settings.key_words
-    core.keys[key * words + KEY_HASH] = np.int64(hashed)
-    core.keys[key * words + KEY_LANES] = 0
+    _set_wide(core, key, KEY_HASH, hashed)
+    _set_lanes(core, key, np.uint64(0))
     core.keys[key * words + KEY_COUNT] = 0
     for word in range(KEY_HEADS, words):
         core.keys[key * words + word] = NONE
