@@ -226,7 +226,7 @@ def _drain(operator: KeyedJoin, batch: Batch) -> None:
 _ROWS = 600_000
 _WINDOW_ROWS = 100_000
 _KEYS = (400_000, 300_000, 200_000)
-"""How many keys there are: the fewer, the more often each comes again, within a window and beyond."""
+"""How many keys there are: the fewer, the more often each comes again."""
 _STEP = 3
 """Units of time between the rows of a stream."""
 _REACH = _STEP * _WINDOW_ROWS

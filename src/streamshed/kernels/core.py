@@ -36,8 +36,8 @@ ROW = np.dtype(
 )
 
 # A key is a few 32-bit words side by side, so that they share a line or two of the cache: its hash
-# (two words), the bit vector of the lanes that hold it (two words), the number of its rows (while it
-# is unused: the next unused key), and for each lane its newest row.
+# (two words), the bit vector of the lanes that hold it (two words), the number of its rows (while
+# it is unused: the next unused key), and for each lane its newest row.
 KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = 0, 2, 4, 5
 
 LANE = np.dtype(
