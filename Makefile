@@ -35,7 +35,11 @@ demo: setup  ## a join under load, shed by several policies
 test: lint  ## lint, then the tests and doctests
 	$(PYTEST) $(PYTEST_ARGS)
 
+# The kernels read and write memory unchecked; once in a while the same tests run with every access
+# checked.
 test-slow: setup  ## the long suites
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba_cache/checked \
+		$(PYTEST) tests/test_contract.py tests/test_restart.py $(PYTEST_ARGS)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy, and the layers of the package

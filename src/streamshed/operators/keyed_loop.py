@@ -331,15 +331,21 @@ def _outside_lane(core, lane):  # type: ignore[no-untyped-def]
     return row
 
 
+@kernel
+def _store_again(core, batch, i, arrival, shift):  # type: ignore[no-untyped-def]
+    """Give a row of a checkpoint its place; counts are not touched."""
+    key = find_key(core, batch.hash[i], shift)
+    if key == NONE:
+        key = add_key(core, batch.hash[i], shift)
+    return _store(core, batch, i, key, arrival)
+
+
 @loop
 def rebuild(core, policy, batch, arrivals, marks):  # type: ignore[no-untyped-def]
-    """Store rows again after a restart, in the order of their arrival; counts are not touched."""
+    """Store rows again after a restart, in the order of their arrival."""
     shift = home_shift(core.table)
     for i in range(batch.time.size):
-        key = find_key(core, batch.hash[i], shift)
-        if key == NONE:
-            key = add_key(core, batch.hash[i], shift)
-        row = _store(core, batch, i, key, arrivals[i])
+        row = _store_again(core, batch, i, arrivals[i], shift)
         if core.pools[pool_of(core, batch.stream[i])].budget < BOUNDLESS:
             restored(policy, core, row, marks[i])
 
@@ -349,12 +355,9 @@ def readmit(core, policy, batch, arrivals, worths):  # type: ignore[no-untyped-d
     """Store rows again under another policy: it takes them as newcomers."""
     shift = home_shift(core.table)
     for i in range(batch.time.size):
-        key = find_key(core, batch.hash[i], shift)
-        if key == NONE:
-            key = add_key(core, batch.hash[i], shift)
-        row = _store(core, batch, i, key, arrivals[i])
+        row = _store_again(core, batch, i, arrivals[i], shift)
         if core.pools[pool_of(core, batch.stream[i])].budget < BOUNDLESS:
-            inserted(policy, core, row, key_lanes(core, key), worths[i])
+            inserted(policy, core, row, key_lanes(core, core.rows[row].key), worths[i])
 
 
 @loop
