@@ -60,7 +60,7 @@ class Store:
         _live.clear()  # what is not asked for now has gone on elsewhere
         folder_left = Folder.take(lineage, token)
         if folder_left is not None:
-            if known is not None:
+            if known is not None and known.join.plan == plan:
                 known.folder.path = known.folder.memory.folder = folder_left.path
                 return known
             left = folder_left.read()
