@@ -14,7 +14,7 @@ from streamshed.errors import StreamshedError, listed, suggestion
 
 Progress = Callable[[str], None]
 
-BENCHMARKS = {"keyed": "streamshed.bench.keyed"}
+BENCHMARKS = {"keyed": "streamshed.bench.keyed", "spark": "streamshed.bench.spark"}
 """The benchmarks by name, and the modules that run them."""
 
 

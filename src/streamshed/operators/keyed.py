@@ -61,6 +61,7 @@ from streamshed.operators.keyed_loop import (
 from streamshed.operators.payload import Payload, Places, live_offsets, places_in
 from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.operators.results import named_results, told_apart_results
+from streamshed.operators.sealing import seal
 from streamshed.policies import Exact, Policy
 
 CHUNK = 1 << 16
@@ -351,23 +352,17 @@ class KeyedJoin:
         if self.work.cursor[EMITTING] or self.work.cursor[NEXT]:
             raise AssertionError("a join is sealed between batches, not within one")
         used = self.core.rows[: self.core.numbers[ROWS_USED]]
-        rows = live_rows(used)
-        stream = None if self.plan.by else used["stream"][rows]
+        changes = seal(used, self.payload, self.plan.by is not None, whole)
         segments: dict[SegmentName, pa.RecordBatch] = {}
         live: dict[SegmentName, npt.NDArray[np.uint8]] = {}
         removed: list[SegmentName] = []
-        for position, payload in enumerate(self.payload):
-            mine = rows if stream is None else rows[stream == position]
-            change = payload.seal(used["payload"][mine], whole)
-            used["payload"][mine] = change.places
+        for position, (payload, change) in enumerate(zip(self.payload, changes, strict=True)):
             if change.new is not None:
                 segment = payload.segments[change.new]
-                segments[position, change.new] = self._stored_form(
-                    position, segment, mine[change.moved]
-                )
+                segments[position, change.new] = self._stored_form(position, segment, change.rows)
             live |= {(position, number): bitmap for number, bitmap in change.live.items()}
             removed += [(position, number) for number in change.removed]
-        return Delta(self._head(rows), segments, live, removed)
+        return Delta(self._head(), segments, live, removed)
 
     def _stored_form(
         self, position: int, segment: pa.RecordBatch, rows: npt.NDArray[np.int64]
@@ -385,7 +380,7 @@ class KeyedJoin:
         marks_of(self.core, self.state, rows, marks)
         return marks
 
-    def _head(self, rows: npt.NDArray[np.int64]) -> Head:
+    def _head(self) -> Head:
         arrays = {
             "numbers": self.core.numbers.copy(),
             "newest": self.core.lanes["newest"].copy(),
@@ -395,6 +390,7 @@ class KeyedJoin:
                 if form.kept:
                     arrays[prefix + name] = getattr(state, name).copy()
         if self.policy.marks == "moving":
+            rows = live_rows(self.core.rows[: self.core.numbers[ROWS_USED]])
             arrays["marks"] = self._marks(rows[np.argsort(self.core.rows["arrival"][rows])])
         numbers = {
             "rows_seen": self.intake.rows_seen,

@@ -8,8 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_BITS = 32
-_OFFSET = (1 << _BITS) - 1
+PLACE_BITS = 32
+PLACE_OFFSET = (1 << PLACE_BITS) - 1
+"""A place is a segment's number, and below it the offset there."""
+
+STAYS, MOVES, THINS = 0, 1, 2
+"""What becomes of a segment: it stays, its rows move to a new one, or it stays and lost rows."""
 
 Places = npt.NDArray[np.int64]
 
@@ -49,11 +53,11 @@ class Payload:
             return pa.RecordBatch.from_pylist([], schema=self.schema)
         absent = places < 0
         missing = absent.any()
-        number = places >> _BITS
+        number = places >> PLACE_BITS
         present = number[~absent] if missing else number
         if len(present) == 0:
             return _nulls(self.schema, len(places))
-        offset = places & _OFFSET
+        offset = places & PLACE_OFFSET
         first = present[0]
         if (present == first).all():
             mask = absent if missing else None
@@ -76,63 +80,35 @@ class Payload:
         """The bytes of all rows kept."""
         return sum(segment.nbytes for segment in self.segments.values())
 
-    def seal(self, wanted: Places, whole: bool = False) -> Sealing:
-        """Let go of all rows but the wanted ones, given in the order of their arrival.
+    def fate(self, number: int, wanted: int, whole: bool) -> int:
+        """What is to become of a segment of which so many rows are wanted."""
+        if whole or number not in self.sealed or 2 * wanted < self.segments[number].num_rows:
+            return MOVES
+        return STAYS if self.sealed[number] == wanted else THINS
 
-        Open segments, and sealed ones of which less than half is wanted, become one new segment
-        (all of them do if the whole is asked for); those of which nothing is wanted go.
-        """
-        if not self.segments:
-            return Sealing(wanted, None, np.empty(0, np.int64), [], {})
-        number = wanted >> _BITS
-        counts = np.bincount(number, minlength=self.next_segment)
-        rewritten = np.zeros(len(counts), np.bool_)
-        for name, segment in self.segments.items():
-            thin = counts[name] * 2 < segment.num_rows
-            rewritten[name] = whole or thin or name not in self.sealed
-        moving = np.flatnonzero(rewritten[number])
-        gone = [name for name in self.segments if rewritten[name]]
-        places = wanted.copy()
-        new = None
-        if len(moving):
-            new = self.next_segment
-            places[moving] = self.add(self.take(wanted[moving]))
-            self.sealed[new] = len(moving)
-        removed = [name for name in gone if self.sealed.pop(name, None) is not None]
-        for name in gone:
-            self.rows -= self.segments.pop(name).num_rows
-        thinned = [
-            name for name, count in self.sealed.items() if name != new and counts[name] != count
-        ]
-        live = {}
-        for name in thinned:
-            self.sealed[name] = int(counts[name])
-            flags = np.zeros(self.segments[name].num_rows, np.bool_)
-            flags[wanted[number == name] & _OFFSET] = True
-            live[name] = np.packbits(flags)
-        return Sealing(places, new, moving, removed, live)
+    def gather(self, numbers: list[int], wanted: npt.NDArray[np.bool_], size: int) -> int | None:
+        """Put the wanted rows of some segments together, in their order; None if there are none."""
+        if size == 0:
+            return None
+        parts = [self.segments[number] for number in numbers]
+        if size < len(wanted):
+            ends = np.cumsum([part.num_rows for part in parts])
+            parts = [
+                part.filter(pa.array(flags))
+                for part, flags in zip(parts, np.split(wanted, ends[:-1]), strict=True)
+            ]
+        return self.put(parts[0] if len(parts) == 1 else pa.concat_batches(parts))
+
+    def drop(self, number: int) -> bool:
+        """Let go of a segment; whether it was sealed."""
+        self.rows -= self.segments.pop(number).num_rows
+        return self.sealed.pop(number, None) is not None
 
     def unseal(self, number: int, rows: pa.RecordBatch, wanted: int) -> None:
         """Take back a sealed segment of which so many rows are wanted."""
         self.segments[number] = rows
         self.sealed[number] = wanted
         self.rows += rows.num_rows
-
-
-@dataclass(frozen=True)
-class Sealing:
-    """What a sealing has changed."""
-
-    places: Places
-    """Where the wanted rows are now."""
-    new: int | None
-    """The segment that was made, if any."""
-    moved: npt.NDArray[np.int64]
-    """Which of the wanted rows it holds, in its order."""
-    removed: list[int]
-    """Sealed segments that are gone."""
-    live: dict[int, npt.NDArray[np.uint8]]
-    """For each sealed segment that lost rows a bitmap of those that are still wanted."""
 
 
 def live_offsets(rows: int, bitmap: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.int64]:
@@ -144,7 +120,7 @@ def live_offsets(rows: int, bitmap: npt.NDArray[np.uint8] | None) -> npt.NDArray
 
 def places_in(number: int, offsets: npt.NDArray[np.int64]) -> Places:
     """The places of rows of a segment."""
-    return offsets + (number << _BITS)
+    return offsets + (number << PLACE_BITS)
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:

@@ -148,6 +148,11 @@ class Folder:
         return self.path / f"segment-{name[0]}-{name[1]}"
 
 
+def clear() -> None:
+    """Remove all that is left on the shelf: whoever goes on does so from the state store."""
+    shutil.rmtree(_base(), ignore_errors=True)
+
+
 def _base() -> Path:
     """Memory rather than a disk, where there is a file system of that kind."""
     memory = Path("/dev/shm")

@@ -7,20 +7,28 @@ attempt leaves behind, nobody will ever ask for.
 
 from __future__ import annotations
 
+import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamshed.operators.checkpoint import Head, Snapshot, from_ipc, to_ipc
+from streamshed.operators.checkpoint import Head, SegmentName, Snapshot, from_ipc, to_ipc
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.plan import Plan
 from streamshed.spark.shelf import Folder
 
-HEAD = "token string, lineage string, version long, head binary"
-SEGMENT_KEY = "stream int, number long"
-SEGMENT = "rows binary"
+KEY = "stream int, number long, part int"
+VALUE = "about string, bytes binary"
+"""One map holds everything: each state that Spark opens costs as much as a thousand rows."""
+
+HEAD = (-1, 0, 0)
+"""The key of the head; what it is about is its token and where the rest is."""
+BITMAP = -1
+"""The part of a segment's key under which is written which of its rows are still wanted."""
+PART = 1 << 18
+"""Bytes of a segment that are written at once: Java's memory takes large arrays badly."""
 
 
 @dataclass
@@ -30,6 +38,8 @@ class Live:
     join: KeyedJoin
     folder: Folder
     version: int = 0
+    parts: dict[SegmentName, int] = field(default_factory=dict)
+    """In how many parts each segment is in the state store."""
 
     @property
     def lineage(self) -> str:
@@ -45,17 +55,17 @@ class Store:
     """The state of one shard in Spark's state store."""
 
     def __init__(self, handle: Any) -> None:
-        self.head = handle.getValueState("head", HEAD)
-        self.segments = handle.getMapState("segments", SEGMENT_KEY, SEGMENT)
-        self.live = handle.getMapState("live", SEGMENT_KEY, SEGMENT)
+        self.state = handle.getMapState("join", KEY, VALUE)
 
     def open(self, plan: Plan, keep: list[list[str]]) -> Live:
         """The join as the last batch left it, or a new one."""
-        saved = self.head.get()
+        saved = self.state.getValue(HEAD)
         if saved is None:
             folder = Folder.new(uuid.uuid4().hex)
             return Live(KeyedJoin(plan, keep, memory=folder.memory), folder)
-        token, lineage, version, head = saved
+        about = json.loads(saved[0])
+        token, lineage, version = about["token"], about["lineage"], about["version"]
+        parts = {(stream, number): count for stream, number, count in about["parts"]}
         known = _live.pop(token, None)
         _live.clear()  # what is not asked for now has gone on elsewhere
         folder_left = Folder.take(lineage, token)
@@ -68,20 +78,25 @@ class Store:
             if left is not None and join.left_by(left[1].head):
                 join.attach(left[0], folder_left.memory.open, left[1])
                 join.memory = folder_left.memory
-                return Live(join, folder_left, version)
+                return Live(join, folder_left, version, parts)
         folder = Folder.new(lineage)
-        snapshot = self._read(bytes(head), folder)
-        return Live(KeyedJoin.restore(plan, snapshot, keep, folder.memory), folder, version)
+        snapshot = self._read(folder)
+        join = KeyedJoin.restore(plan, snapshot, keep, folder.memory)
+        return Live(join, folder, version, parts)
 
-    def _read(self, head: bytes, folder: Folder) -> Snapshot:
+    def _read(self, folder: Folder) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
-        snapshot = Snapshot(Head.from_bytes(head))
-        for (stream, number), (rows,) in self.segments.iterator():
-            blob = bytes(rows)
-            folder.keep((stream, number), blob)
-            snapshot.segments[stream, number] = from_ipc(blob)
-        for (stream, number), (bitmap,) in self.live.iterator():
-            snapshot.live[stream, number] = np.frombuffer(bytes(bitmap), np.uint8)
+        found: dict[SegmentName, dict[int, bytes]] = {}
+        for (stream, number, part), (_, some) in self.state.iterator():
+            found.setdefault((stream, number), {})[part] = bytes(some)
+        snapshot = Snapshot(Head.from_bytes(found.pop(HEAD[:2])[0]))
+        for name, parts in found.items():
+            bitmap = parts.pop(BITMAP, None)
+            if bitmap is not None:
+                snapshot.live[name] = np.frombuffer(bitmap, np.uint8)
+            blob = b"".join(parts[part] for part in range(len(parts)))
+            folder.keep(name, blob)
+            snapshot.segments[name] = from_ipc(blob)
         return snapshot
 
     def save(self, state: Live) -> int:
@@ -92,15 +107,26 @@ class Store:
         head = delta.head.to_bytes()
         blobs = {name: to_ipc(rows) for name, rows in delta.segments.items()}
         for name in delta.removed:
-            self.segments.removeKey(name)
-            if self.live.containsKey(name):
-                self.live.removeKey(name)
+            for part in range(BITMAP, state.parts.pop(name)):
+                self.state.removeKey((*name, part))
         for name, blob in blobs.items():
-            self.segments.updateValue(name, (blob,))
+            starts = range(0, len(blob), PART)
+            state.parts[name] = len(starts)
+            for part, start in enumerate(starts):
+                self._write((*name, part), blob[start : start + PART])
         for name, bitmap in delta.live.items():
-            self.live.updateValue(name, (bitmap.tobytes(),))
-        self.head.update((token, state.lineage, state.version, head))
+            self._write((*name, BITMAP), bitmap.tobytes())
+        about = {
+            "token": token,
+            "lineage": state.lineage,
+            "version": state.version,
+            "parts": [(*name, count) for name, count in state.parts.items()],
+        }
+        self._write(HEAD, head, json.dumps(about))
         state.folder.write(state.join.shape, head, blobs, delta.removed)
         state.folder.leave(token)
         _live[token] = state
         return len(head) + sum(map(len, blobs.values()))
+
+    def _write(self, key: tuple[int, int, int], some: bytes, about: str = "") -> None:
+        self.state.updateValue(key, (about, some))

@@ -20,6 +20,7 @@ from streamshed.spark.progress import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     from streamshed.join import Join
 
@@ -42,19 +43,46 @@ def stream(
         shards: in how many parts the join is done; as many as there are cores, unless said.
         late_to: a folder for rows that come too late, one Parquet file for each batch and shard.
     """
+    plan, frames, labels = prepared(join, data, shards)
+    keep = [list(stream.schema.names) for stream in plan.streams]
+    _compile(plan)
+    return pipeline(
+        plan, frames, labels, JoinProcessor(shard_plans(plan, labels), keep, late_to), keep
+    )
+
+
+def prepared(
+    join: Join, data: Mapping[str, DataFrame], shards: int | None
+) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
+    """The plan of a join, its DataFrames in order, and the labels of the shards."""
     plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
     _use_rocksdb(session)
-    keep = [list(stream.schema.names) for stream in plan.streams]
-    labels = _labels(session, _shard_count(session, plan, shards))
-    _compile(plan)
+    return plan, frames, _labels(session, _shard_count(session, plan, shards))
+
+
+def pipeline(
+    plan: Plan,
+    frames: list[DataFrame],
+    labels: tuple[int, ...],
+    processor: StatefulProcessor,
+    keep: list[list[str]],
+) -> DataFrame:
+    """Pack, process, observe, unpack.
+
+    Args:
+        plan: the join.
+        frames: the DataFrame of each stream.
+        labels: the shards.
+        processor: what is done with the blobs of a shard.
+        keep: for each input the columns that results need.
+    """
     packed = reduce(
         lambda one, other: one.union(other),
         [_packed(frame, plan, position, labels) for position, frame in enumerate(frames)],
     )
-    processor = JoinProcessor(shard_plans(plan, labels), keep, late_to)
     joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")

@@ -1,0 +1,409 @@
+"""The join on Spark, beside Spark's own joins and a pipeline that does nothing.
+
+Three streams come as files, one file of each in every batch; windows are of sixty seconds, a third
+of that passes in a batch. All contenders read the same files in one Spark, one after the other.
+Times are medians over the batches after the windows are full.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+import streamshed as ss
+from streamshed.bench import Measurement, Progress
+from streamshed.spark import ledger
+from streamshed.spark.processor import ACCOUNTS
+from streamshed.spark.shelf import clear
+from streamshed.spark.streaming import pipeline, prepared
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+STREAMS = ("a", "b", "c")
+PASSES = 20
+"""Seconds that pass in a batch."""
+WINDOW = 60
+WARM = WINDOW // PASSES
+"""Batches that are not timed: they fill the windows."""
+LONG = 22
+"""Batches of the bounded join."""
+
+OVER_ROCKSDB_BAR = 5.0
+OVER_MEMORY_BAR = 2.5
+OVER_NOTHING_BAR = 1.35
+STATE_BAR = 0.5
+GROWTH_BAR = 1.1
+RESTART_BAR = 10.0
+RESTART_ROWS = 1_000_000
+
+_STORE = "spark.sql.streaming.stateStore.providerClass"
+_STORES = "org.apache.spark.sql.execution.streaming.state."
+ROCKSDB = _STORES + "RocksDBStateStoreProvider"
+MEMORY = _STORES + "HDFSBackedStateStoreProvider"
+
+
+def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
+    """Measure everything; see `streamshed.bench.run`."""
+    with TemporaryDirectory() as folder, _Bench(Path(folder), progress) as bench:
+        yield from bench.exact(100_000, 6, spark_batches=5, rounds=2 if quick else 4)
+        yield from bench.bounded(100_000)
+        yield from bench.restart(100_000)
+        if not quick:
+            yield from bench.exact(1_000_000, 5, spark_batches=5, rounds=1)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a query did, batch by batch."""
+
+    seconds: list[float]
+    results: list[int]
+    rows: int
+    store_bytes: list[int]
+    memory_bytes: list[int]
+    stored: list[int]
+
+    @property
+    def steady(self) -> float:
+        """The seconds of a batch once everything runs."""
+        return statistics.median(self.seconds[WARM:])
+
+    @property
+    def rate(self) -> float:
+        """Rows in a second."""
+        return self.rows / self.steady
+
+
+class _Bench:
+    """A Spark of its own, and the files that all contenders read."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self.folder = folder
+        self.progress = progress
+        self.checkpoints = 0
+
+    def __enter__(self) -> _Bench:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        self.progress("starting Spark")
+        self.session: SparkSession = (
+            SparkSession.builder.master("local[2]")
+            .appName("streamshed bench")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.memory", "6g")
+            .config("spark.sql.shuffle.partitions", 2)
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.local.dir", str(self.folder / "local"))
+            .getOrCreate()
+        )
+        self.session.sparkContext.setLogLevel("OFF")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.session.stop()
+
+    # -- what is measured ------------------------------------------------------------------------
+
+    def exact(
+        self, rows: int, batches: int, spark_batches: int, rounds: int
+    ) -> Iterator[Measurement]:
+        """The exact join, beside Spark's own with both state stores, and beside doing nothing.
+
+        Args:
+            rows: of each stream in a batch.
+            batches: how many.
+            spark_batches: how many Spark's own joins do.
+            rounds: how often the join and the pipeline that does nothing take turns.
+        """
+        setting = f"exact, 3 × {rows:,} rows a batch"
+        files = self._files(rows, batches)
+        turns = []
+        for turn in range(rounds):  # in turns: Java gets faster while it runs
+            said = f"{setting}, round {turn + 1} of {rounds}"
+            ours = self._ours(_join(), files, batches, f"{said}: streamshed")
+            nothing = self._nothing(files, batches, f"{said}: a pipeline that does nothing")
+            turns.append((ours, nothing))
+        ours = min((ours for ours, _ in turns), key=lambda done: done.steady)
+        nothing = min((nothing for _, nothing in turns), key=lambda done: done.steady)
+        rocks = self._spark(ROCKSDB, files, spark_batches, f"{setting}: Spark's join on RocksDB")
+        memory = self._spark(MEMORY, files, spark_batches, f"{setting}: Spark's join in memory")
+        for name, done in (
+            ("streamshed", ours),
+            ("Spark's own join on RocksDB", rocks),
+            ("Spark's own join in memory", memory),
+            ("a pipeline that does nothing", nothing),
+        ):
+            yield Measurement(f"{name}, {setting}", done.rate, "rows/s")
+        yield Measurement(
+            f"streamshed over Spark's own join on RocksDB, {setting}",
+            ours.rate / rocks.rate,
+            "times",
+            bar=OVER_ROCKSDB_BAR,
+        )
+        yield Measurement(
+            f"streamshed over Spark's own join in memory, {setting}",
+            ours.rate / memory.rate,
+            "times",
+            bar=OVER_MEMORY_BAR,
+        )
+        yield Measurement(
+            f"time of a batch over that of a pipeline that does nothing, {setting}",
+            ours.steady / nothing.steady,
+            "times",
+            bar=OVER_NOTHING_BAR,
+            at_most=True,
+        )
+        both = min(len(done.results) for done in (ours, rocks, memory))
+        counts = [sum(done.results[:both]) for done in (ours, rocks, memory)]
+        yield Measurement(f"results of {both} batches, {setting}", counts[0], "results")
+        yield Measurement(
+            f"results of streamshed less those of Spark, {setting}",
+            max(abs(counts[0] - count) for count in counts),
+            "results",
+            bar=0,
+            at_most=True,
+        )
+        yield from _state(f"after {both} batches, {setting}", both - 1, ours, rocks, memory)
+
+    def bounded(self, rows: int) -> Iterator[Measurement]:
+        """The join within a tenth of the rows that it needs, batch after batch."""
+        budget = rows * WINDOW // PASSES // 10
+        setting = f"{budget:,} rows kept of each stream, 3 × {rows:,} rows a batch"
+        files = self._files(rows, LONG)
+        done = self._ours(_join().keep(rows=budget), files, LONG, f"{setting}: streamshed")
+        yield Measurement(f"streamshed, {setting}", done.rate, "rows/s")
+        yield Measurement(
+            f"most rows stored of a stream in {len(done.seconds)} batches, {setting}",
+            max(done.stored),
+            "rows",
+            bar=budget,
+            at_most=True,
+        )
+        yield Measurement(f"most of the state store, {setting}", max(done.store_bytes), "bytes")
+        early, late = done.seconds[4:9], done.seconds[-5:]
+        yield Measurement(
+            f"time of batches {len(done.seconds) - 4} to {len(done.seconds)} over 5 to 9,"
+            f" {setting}",
+            statistics.median(late) / statistics.median(early),
+            "times",
+            bar=GROWTH_BAR,
+            at_most=True,
+        )
+
+    def restart(self, rows: int) -> Iterator[Measurement]:
+        """A query goes on from its checkpoint, and nothing else is left of it."""
+        batches = -(-RESTART_ROWS // (rows * len(STREAMS)))
+        join = _join(window=PASSES * (batches + 2))
+        files = self._files(rows, batches + 1)
+        checkpoint = self._checkpoint()
+        self.progress(f"restart: storing {RESTART_ROWS:,} rows")
+        _finish(self._start(join.stream(self._sources(files, batches)), checkpoint))
+        clear()
+        self.progress("restart: going on")
+        began = time.perf_counter()
+        query = self._start(join.stream(self._sources(files, batches + 1)), checkpoint)
+        _finish(query)
+        took = time.perf_counter() - began
+        accounts = ledger(query)
+        assert accounts is not None
+        before = sum(stream.stored for stream in accounts.streams.values()) - rows * len(STREAMS)
+        yield Measurement(
+            f"restart from a checkpoint with {before:,} rows, a batch of {3 * rows:,} included",
+            took,
+            "s",
+            bar=RESTART_BAR,
+            at_most=True,
+        )
+
+    # -- the contenders --------------------------------------------------------------------------
+
+    def _ours(self, join: ss.Join, files: Path, batches: int, said: str) -> _Run:
+        self.progress(said)
+        self.session.conf.set(_STORE, ROCKSDB)
+        return self._run(join.stream(self._sources(files, batches)))
+
+    def _nothing(self, files: Path, batches: int, said: str) -> _Run:
+        self.progress(said)
+        self.session.conf.set(_STORE, ROCKSDB)
+        plan, frames, labels = prepared(_join(), self._sources(files, batches), None)
+        keep = [list(stream.schema.names) for stream in plan.streams]
+        return self._run(pipeline(plan, frames, labels, _Idle(), keep))
+
+    def _spark(self, store: str, files: Path, batches: int, said: str) -> _Run:
+        self.progress(said)
+        self.session.conf.set(_STORE, store)
+        return self._run(own_join(self._sources(files, batches), WINDOW))
+
+    def _run(self, frame: DataFrame) -> _Run:
+        counted = frame.observe("made", f.count(f.lit(1)).alias("results"))
+        return _finish(self._start(counted, self._checkpoint()))
+
+    def _start(self, frame: DataFrame, checkpoint: Path) -> StreamingQuery:
+        return (
+            frame.writeStream.format("noop")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def _checkpoint(self) -> Path:
+        """A new folder; the former one is of no use any more."""
+        shutil.rmtree(self.folder / f"checkpoint-{self.checkpoints}", ignore_errors=True)
+        self.checkpoints += 1
+        return self.folder / f"checkpoint-{self.checkpoints}"
+
+    # -- the files -------------------------------------------------------------------------------
+
+    def _files(self, rows: int, batches: int) -> Path:
+        """The streams as files, a file of each for every batch."""
+        folder = self.folder / f"{rows}"
+        for position, stream in enumerate(STREAMS):
+            (folder / stream).mkdir(parents=True, exist_ok=True)
+            for batch in range(batches):
+                path = folder / stream / f"{batch:03d}.parquet"
+                if path.exists():
+                    continue
+                random = np.random.default_rng([rows, position, batch])
+                begin = batch * PASSES * 1_000_000
+                times = np.sort(random.integers(begin, begin + PASSES * 1_000_000, rows))
+                table = pa.table(
+                    {
+                        "key": random.integers(0, 10 * rows, rows),
+                        "time": pa.array(times, pa.timestamp("us", tz="UTC")),
+                        "value": random.random(rows),
+                        "number": np.arange(batch * rows, (batch + 1) * rows),
+                    }
+                )
+                pq.write_table(table, path)
+                os.utime(path, (batch, batch))  # the order in which Spark takes them
+        return folder
+
+    def _sources(self, files: Path, batches: int) -> dict[str, DataFrame]:
+        """The first so many files of each stream, one in every batch."""
+        found = {}
+        for stream in STREAMS:
+            paths = sorted((files / stream).iterdir())[:batches]
+            schema = self.session.read.parquet(str(paths[0])).schema
+            chosen = "{" + ",".join(path.name for path in paths) + "}"
+            found[stream] = (
+                self.session.readStream.schema(schema)
+                .option("maxFilesPerTrigger", 1)
+                .parquet(str(files / stream / chosen))
+            )
+        return found
+
+
+class _Idle(StatefulProcessor):
+    """Takes the blobs of a shard and says how many bytes they were."""
+
+    def init(self, handle: Any) -> None:
+        """Open a state, as an operator that has one does."""
+        self.seen = handle.getValueState("seen", "bytes long")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803 - Spark's name
+    ) -> Iterator[Row]:
+        """Count, and nothing else."""
+        size = sum(len(row.rows) for row in rows)
+        self.seen.update((size,))
+        yield Row(kind=ACCOUNTS, rows=None, counts=[])
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _join(window: int = WINDOW) -> ss.Join:
+    return ss.join(*STREAMS).on("key").within(f"{window} seconds", time="time")
+
+
+def own_join(streams: dict[str, DataFrame], window: int) -> DataFrame:
+    """The same join as Spark does it: two joins of two, one after the other.
+
+    Spark takes no third input with a watermark while the first join's result has two event times.
+    A sum with nothing makes an ordinary column of one of them.
+    """
+    watermarked = {
+        name: frame.withWatermark("time", "0 seconds").alias(name)
+        for name, frame in streams.items()
+    }
+    a, b, c = watermarked.values()
+
+    def near(one: str, other: str) -> Column:
+        reach = f.expr(f"INTERVAL {window} SECONDS")
+        return f.col(other).between(f.col(one) - reach, f.col(one) + reach)
+
+    first = a.join(b, (f.col("a.key") == f.col("b.key")) & near("a.time", "b.time")).select(
+        f.struct("a.*").alias("a"),
+        f.struct("b.*").alias("b"),
+        f.col("a.time").alias("a_time"),
+        (f.col("b.time") + f.expr("INTERVAL 0 SECONDS")).alias("b_time"),
+    )
+    together = (
+        (f.col("a.key") == f.col("c.key")) & near("a_time", "c.time") & near("b_time", "c.time")
+    )
+    return first.join(c, together).select(
+        "a", "b", f.struct("c.*").alias("c"), f.greatest("a_time", "b_time", "c.time").alias("time")
+    )
+
+
+def _finish(query: StreamingQuery) -> _Run:
+    """Wait for the end of a query; returns what its progress tells."""
+    query.awaitTermination()
+    done = [batch for batch in query.recentProgress if batch["numInputRows"] > 0]
+    operators = [batch["stateOperators"] for batch in done]
+    observed = [batch["observedMetrics"] for batch in done]
+    accounts = [metrics["streamshed"].asDict() for metrics in observed if "streamshed" in metrics]
+    accounts = [account for account in accounts if account["results"] is not None]
+    return _Run(
+        seconds=[batch["durationMs"]["triggerExecution"] / 1000 for batch in done],
+        results=[metrics["made"]["results"] for metrics in observed if "made" in metrics],
+        rows=int(statistics.median(batch["numInputRows"] for batch in done)),
+        store_bytes=[
+            sum(operator["customMetrics"].get("rocksdbSstFileSize", 0) for operator in batch)
+            for batch in operators
+        ],
+        memory_bytes=[
+            int(account["state_bytes"]) + int(account["payload_bytes"]) for account in accounts
+        ]
+        or [sum(operator["memoryUsedBytes"] for operator in batch) for batch in operators],
+        stored=[
+            max(int(batch.get(f"{stream}.stored") or 0) for stream in STREAMS) for batch in accounts
+        ],
+    )
+
+
+def _state(
+    setting: str, batch: int, ours: _Run, rocks: _Run, memory: _Run
+) -> Iterator[Measurement]:
+    """The bytes of each, store beside store and memory beside memory."""
+    for kind, mine, other, others in (
+        ("state store", ours.store_bytes, "Spark's own join on RocksDB", rocks.store_bytes),
+        ("memory", ours.memory_bytes, "Spark's own join in memory", memory.memory_bytes),
+    ):
+        yield Measurement(f"{kind} of streamshed, {setting}", mine[batch], "bytes")
+        yield Measurement(f"{kind} of {other}, {setting}", others[batch], "bytes")
+        yield Measurement(
+            f"{kind} over that of {other}, {setting}",
+            mine[batch] / others[batch],
+            "times",
+            bar=STATE_BAR,
+            at_most=True,
+        )
