@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,8 +42,6 @@ PASSES = 20
 WINDOW = 60
 WARM = WINDOW // PASSES
 """Batches that are not timed: they fill the windows."""
-LONG = 22
-"""Batches of the bounded join."""
 
 OVER_ROCKSDB_BAR = 5.0
 OVER_MEMORY_BAR = 2.5
@@ -50,7 +49,6 @@ OVER_NOTHING_BAR = 1.35
 STATE_BAR = 0.5
 GROWTH_BAR = 1.1
 RESTART_BAR = 10.0
-RESTART_ROWS = 1_000_000
 
 _STORE = "spark.sql.streaming.stateStore.providerClass"
 _STORES = "org.apache.spark.sql.execution.streaming.state."
@@ -60,12 +58,35 @@ MEMORY = _STORES + "HDFSBackedStateStoreProvider"
 
 def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
     """Measure everything; see `streamshed.bench.run`."""
-    with TemporaryDirectory() as folder, _Bench(Path(folder), progress) as bench:
+    with TemporaryDirectory() as folder, _spark(Path(folder), progress) as session:
+        bench = SparkBench(session, Path(folder), progress)
         yield from bench.exact(100_000, 6, spark_batches=5, rounds=2 if quick else 4)
-        yield from bench.bounded(100_000)
-        yield from bench.restart(100_000)
+        yield from bench.bounded(100_000, batches=22)
+        yield from bench.restart(100_000, stored=1_000_000)
         if not quick:
             yield from bench.exact(1_000_000, 5, spark_batches=5, rounds=1)
+
+
+@contextmanager
+def _spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
+    """A Spark of its own."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    progress("starting Spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("streamshed bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "6g")
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.local.dir", str(folder / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 @dataclass(frozen=True)
@@ -90,32 +111,14 @@ class _Run:
         return self.rows / self.steady
 
 
-class _Bench:
-    """A Spark of its own, and the files that all contenders read."""
+class SparkBench:
+    """The contenders, and the files that all of them read."""
 
-    def __init__(self, folder: Path, progress: Progress) -> None:
+    def __init__(self, session: SparkSession, folder: Path, progress: Progress) -> None:
+        self.session = session
         self.folder = folder
         self.progress = progress
         self.checkpoints = 0
-
-    def __enter__(self) -> _Bench:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        self.progress("starting Spark")
-        self.session: SparkSession = (
-            SparkSession.builder.master("local[2]")
-            .appName("streamshed bench")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.memory", "6g")
-            .config("spark.sql.shuffle.partitions", 2)
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.local.dir", str(self.folder / "local"))
-            .getOrCreate()
-        )
-        self.session.sparkContext.setLogLevel("OFF")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.session.stop()
 
     # -- what is measured ------------------------------------------------------------------------
 
@@ -140,8 +143,8 @@ class _Bench:
             turns.append((ours, nothing))
         ours = min((ours for ours, _ in turns), key=lambda done: done.steady)
         nothing = min((nothing for _, nothing in turns), key=lambda done: done.steady)
-        rocks = self._spark(ROCKSDB, files, spark_batches, f"{setting}: Spark's join on RocksDB")
-        memory = self._spark(MEMORY, files, spark_batches, f"{setting}: Spark's join in memory")
+        rocks = self._own(ROCKSDB, files, spark_batches, f"{setting}: Spark's join on RocksDB")
+        memory = self._own(MEMORY, files, spark_batches, f"{setting}: Spark's join in memory")
         for name, done in (
             ("streamshed", ours),
             ("Spark's own join on RocksDB", rocks),
@@ -180,12 +183,12 @@ class _Bench:
         )
         yield from _state(f"after {both} batches, {setting}", both - 1, ours, rocks, memory)
 
-    def bounded(self, rows: int) -> Iterator[Measurement]:
+    def bounded(self, rows: int, batches: int) -> Iterator[Measurement]:
         """The join within a tenth of the rows that it needs, batch after batch."""
         budget = rows * WINDOW // PASSES // 10
         setting = f"{budget:,} rows kept of each stream, 3 × {rows:,} rows a batch"
-        files = self._files(rows, LONG)
-        done = self._ours(_join().keep(rows=budget), files, LONG, f"{setting}: streamshed")
+        files = self._files(rows, batches)
+        done = self._ours(_join().keep(rows=budget), files, batches, f"{setting}: streamshed")
         yield Measurement(f"streamshed, {setting}", done.rate, "rows/s")
         yield Measurement(
             f"most rows stored of a stream in {len(done.seconds)} batches, {setting}",
@@ -205,13 +208,13 @@ class _Bench:
             at_most=True,
         )
 
-    def restart(self, rows: int) -> Iterator[Measurement]:
+    def restart(self, rows: int, stored: int) -> Iterator[Measurement]:
         """A query goes on from its checkpoint, and nothing else is left of it."""
-        batches = -(-RESTART_ROWS // (rows * len(STREAMS)))
+        batches = -(-stored // (rows * len(STREAMS)))
         join = _join(window=PASSES * (batches + 2))
         files = self._files(rows, batches + 1)
         checkpoint = self._checkpoint()
-        self.progress(f"restart: storing {RESTART_ROWS:,} rows")
+        self.progress(f"restart: storing {stored:,} rows")
         _finish(self._start(join.stream(self._sources(files, batches)), checkpoint))
         clear()
         self.progress("restart: going on")
@@ -244,7 +247,7 @@ class _Bench:
         keep = [list(stream.schema.names) for stream in plan.streams]
         return self._run(pipeline(plan, frames, labels, _Idle(), keep))
 
-    def _spark(self, store: str, files: Path, batches: int, said: str) -> _Run:
+    def _own(self, store: str, files: Path, batches: int, said: str) -> _Run:
         self.progress(said)
         self.session.conf.set(_STORE, store)
         return self._run(own_join(self._sources(files, batches), WINDOW))

@@ -1,0 +1,36 @@
+"""The benchmark beside Spark's own join, in small: above all, the results are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamshed.bench.spark import SparkBench
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def bench(spark, tmp_path):
+    return SparkBench(spark, tmp_path, lambda line: None)
+
+
+def test_the_exact_join_has_the_results_of_sparks_own(bench):
+    found = list(bench.exact(1_000, 5, spark_batches=5, rounds=1))
+    named = {measurement.name: measurement for measurement in found}
+    assert len(named) == len(found)
+    assert named["results of 5 batches, exact, 3 × 1,000 rows a batch"].value > 0
+    same = named["results of streamshed less those of Spark, exact, 3 × 1,000 rows a batch"]
+    assert same.value == 0
+    assert same.holds
+    assert all(measurement.value > 0 for measurement in found if measurement is not same)
+
+
+def test_the_bounded_join_stays_within_its_budget(bench):
+    found = list(bench.bounded(1_000, batches=10))
+    (most,) = (measurement for measurement in found if measurement.name.startswith("most rows"))
+    assert most.value == most.bar == 300
+
+
+def test_a_restart_finds_all_rows(bench):
+    (restart,) = bench.restart(1_000, stored=5_000)
+    assert restart.name.startswith("restart from a checkpoint with 6,000 rows")
