@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,19 @@ def summarise(runs: Sequence[Row], by: Sequence[str], value: str) -> list[Row]:
         }
         for setting, measured in values.items()
     ]
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table as Markdown.
+
+    Examples:
+        >>> print(markdown_table(["setting", "a"], [["near", "3"]]))
+        | setting | a |
+        |---|---|
+        | near | 3 |
+    """
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
 
 
 def stem(figure: str, measure: str, **fixed: object) -> str:
