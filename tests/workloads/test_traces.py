@@ -1,11 +1,17 @@
 """Finding and reading real traces."""
 
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from streamshed import InputError
+from streamshed import InputError, join
 from streamshed.workloads import traces
+
+SAMPLES = Path(__file__).parents[1] / "data"
+SITES = ["abc", "cnn", "nyt", "wapo"]
 
 
 @pytest.fixture
@@ -39,6 +45,22 @@ def test_honeypots_are_streams_of_sources(folder):
     assert streams["p"]["time"].cast("int64").to_pylist() == [1_000_000, 3_000_000]
 
 
+def test_sites_are_streams_of_words_that_are_not_too_common():
+    raw = pq.read_table(SAMPLES / traces.NEWS)
+    often = {
+        pair["values"]: pair["counts"]
+        for pair in raw["token"].cast(pa.string()).value_counts().to_pylist()
+    }
+    streams = traces.news(SITES, at_most=30, folder=SAMPLES)
+    assert list(streams) == SITES
+    for site, stream in streams.items():
+        of_site = raw.filter(pc.equal(raw["site"].cast(pa.string()), site)).to_pylist()
+        kept = [row for row in of_site if often[row["token"]] <= 30]
+        assert stream["key"].to_pylist() == [row["token"] for row in kept]
+        seconds = [at // 1_000_000 for at in stream["time"].cast("int64").to_pylist()]
+        assert seconds == [row["first_seen"] for row in kept] == sorted(seconds)
+
+
 def test_the_environment_names_the_folder(folder, monkeypatch):
     monkeypatch.setenv("STREAMSHED_DATA", str(folder))
     assert traces.weblog("nasa").num_rows == 2
@@ -51,6 +73,10 @@ def test_what_is_not_there_is_named(folder, tmp_path, monkeypatch):
         traces.weblog("epa", folder)
     with pytest.raises(InputError, match="no honeypot named 'r'; there are 'p', 'q'"):
         traces.honeypot(["r"], folder)
+    with pytest.raises(InputError, match=r"no trace at .*article_tokens"):
+        traces.news(["abc"], folder=folder)
+    with pytest.raises(InputError, match=r"no news site named 'abd'; .* Did you mean 'abc'"):
+        traces.news(["abd"], folder=SAMPLES)
     monkeypatch.setenv("STREAMSHED_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"no folder of traces at .*nowhere.*STREAMSHED_DATA"):
         traces.data_folder()
@@ -67,3 +93,7 @@ def test_the_real_traces_are_as_described():
         "groucho-norcal": 24_566,
         "zeppo-norcal": 24_094,
     }
+    # As their description counts them.
+    sites = traces.news(SITES)
+    joined = join(*sites).on("key").within("6 hours", time="time", clock="max")
+    assert joined.count(sites).results == 15_464

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -23,6 +24,7 @@ WEBLOGS = {
 """Web access logs, each of about one day: at least `ts` and `host`, and all but `sec` `url`."""
 
 HONEYPOT = "honeypot_marx/events.parquet"
+NEWS = "news_sites/article_tokens.parquet"
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
@@ -75,23 +77,55 @@ def honeypot(hosts: list[str], folder: str | os.PathLike[str] | None = None) -> 
         (timestamp in microseconds, UTC).
     """
     events = _read(data_folder(folder) / HONEYPOT)
-    named = events["host"].cast(pa.string())
+    return _streams(events, "host", hosts, "honeypot", "src", "ts")
+
+
+def news(
+    sites: list[str], at_most: int = 300, folder: str | os.PathLike[str] | None = None
+) -> dict[str, pa.Table]:
+    """Read the words of the headlines of some news sites, one stream per site.
+
+    Args:
+        sites: the sites, by the names in the file.
+        at_most: how often a word may come, over all sites and all times: words that are in every
+            headline tell no stories apart.
+        folder: see `data_folder`.
+
+    Returns:
+        For each site, in time order: `key` (the word) and `time` (when the article was first seen,
+        a timestamp in microseconds, UTC).
+    """
+    words = _read(data_folder(folder) / NEWS, "first_seen")
+    number = words["token"].combine_chunks().indices
+    often = np.bincount(number.to_numpy())
+    rare = words.filter(pa.array(often[number.to_numpy()] <= at_most))
+    rare = rare.set_column(
+        rare.schema.get_field_index("token"), "token", rare["token"].cast(pa.string())
+    )
+    return _streams(rare, "site", sites, "news site", "token", "first_seen")
+
+
+def _streams(
+    events: pa.Table, column: str, names: list[str], what: str, key: str, time: str
+) -> dict[str, pa.Table]:
+    """Tell events apart by a column, into streams of `key` and `time`."""
+    named = events[column].cast(pa.string())
     known = sorted(named.unique().to_pylist())
     streams = {}
-    for host in hosts:
-        if host not in known:
+    for name in names:
+        if name not in known:
             raise InputError(
-                f"no honeypot named {host!r}; there are {listed(known)}.{suggestion(host, known)}"
+                f"no {what} named {name!r}; there are {listed(known)}.{suggestion(name, known)}"
             )
-        rows = events.filter(pc.equal(named, host))
-        streams[host] = pa.table({"key": rows["src"], "time": rows["ts"]})
+        rows = events.filter(pc.equal(named, name))
+        streams[name] = pa.table({"key": rows[key], "time": rows[time]})
     return streams
 
 
-def _read(path: Path) -> pa.Table:
-    """Read a Parquet file whose `ts` counts seconds."""
+def _read(path: Path, time: str = "ts") -> pa.Table:
+    """Read a Parquet file whose time counts seconds."""
     if not path.is_file():
         raise InputError(f"no trace at {str(path)!r}; see {FOLDER_VARIABLE}")
     table = pq.read_table(path).replace_schema_metadata(None)
-    ts = table["ts"].cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("us", "UTC"))
-    return table.set_column(table.schema.get_field_index("ts"), "ts", ts)
+    seconds = table[time].cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("us", "UTC"))
+    return table.set_column(table.schema.get_field_index(time), time, seconds)
