@@ -70,7 +70,7 @@ class MixedWorkload:
         streams = sorted({part.streams for phase in self.phases for part in phase})
         require(len(streams) == 1, "phases", streams, "of workloads with as many streams each")
         for phase in self.phases:
-            seconds = sorted({part.seconds for part in phase})
+            seconds = sorted({round(part.seconds, 6) for part in phase})
             require(len(seconds) == 1, "a phase", seconds, "of workloads that are equally long")
 
     @property
