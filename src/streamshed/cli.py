@@ -314,7 +314,10 @@ def _number_or_text(text: str) -> int | str:
 
 # -- reproduce, bench -----------------------------------------------------------------------------
 
-_PAPERS = {"existence": "streamshed.experiments.existence"}
+_PAPERS = {
+    "existence": "streamshed.experiments.existence",
+    "policies": "streamshed.experiments.policies",
+}
 
 
 @app.command()
@@ -325,10 +328,11 @@ def reproduce(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings.")] = False,
     figure: Annotated[
-        list[str] | None, typer.Option(help="A figure to run; may be given several times.")
+        list[str] | None,
+        typer.Option(help="A figure, or family, to run; may be given several times."),
     ] = None,
 ) -> None:
-    """Run the experiments of a paper, and say which of its claims hold."""
+    """Run the experiments of a paper, or all policies on all workloads; say which claims hold."""
     if paper not in _PAPERS:
         raise StreamshedError(
             f"there are no experiments of {paper!r}; there are those of {listed(_PAPERS)}."
@@ -338,7 +342,7 @@ def reproduce(
     with _telling() as tell:
         run = importlib.import_module(_PAPERS[paper]).run
         claims = run(folder, quick=quick, figures=figure or None, progress=tell)
-    table = Table("figure", "the paper says", "holds")
+    table = Table("figure", "claim", "holds")
     for claim in claims:
         table.add_row(claim.figure, claim.paper_says, _outcome(claim))
     held = sum(claim.holds for claim in claims)

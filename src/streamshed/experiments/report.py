@@ -30,10 +30,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper, and what became of it here.
+    """A statement, mostly of a paper, and what became of it here.
 
     Attributes:
-        figure: where the paper makes it.
+        figure: where the paper makes it, or of what it is said.
         paper_says: the statement.
         measured: what was measured here, in numbers.
         holds: whether it holds in every setting that was tried.
@@ -223,8 +223,12 @@ class Report:
         self._path(f"{name}.json").write_text(
             json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
+        return self.page(name, verdict_markdown(self.title, claims))
+
+    def page(self, name: str, text: str) -> Path:
+        """Write a page of Markdown, and return the path."""
         path = self._path(f"{name}.md")
-        path.write_text(verdict_markdown(self.title, claims), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         return path
 
     def _path(self, name: str) -> Path:
@@ -243,13 +247,13 @@ def verdict_markdown(title: str, claims: Sequence[Claim]) -> str:
     """
     held = sum(claim.holds for claim in claims)
     parts = [f"# {title}", "", f"{held} of {len(claims)} claims hold in every setting tried.", ""]
-    parts += ["| figure | the paper says | holds |", "|---|---|---|"]
+    parts += ["| figure | claim | holds |", "|---|---|---|"]
     parts += [f"| {c.figure} | {_cell(c.paper_says)} | {_outcome(c)} |" for c in claims]
     measured = None
     for claim in claims:
         parts += [
             "",
-            f"## Figure {claim.figure}: {claim.paper_says}",
+            f"## {_place(claim.figure)}: {claim.paper_says}",
             "",
             f"**{_outcome(claim)}.**",
         ]
@@ -261,6 +265,11 @@ def verdict_markdown(title: str, claims: Sequence[Claim]) -> str:
         if claim.why:
             parts += ["", claim.why]
     return "\n".join(parts) + "\n"
+
+
+def _place(figure: str) -> str:
+    """Where a claim is made: a number is that of a figure."""
+    return f"Figure {figure}" if figure[0].isdigit() else figure.capitalize()
 
 
 def _outcome(claim: Claim) -> str:
