@@ -186,7 +186,7 @@ def test_reproduce_prints_the_verdict(monkeypatch, tmp_path):
 MEASURED = [
     Measurement("speed", 1234567.0, "tuples/s", bar=10.0),
     Measurement("memory", 12.5, "bytes/row", bar=10.0, at_most=True),
-    Measurement("results", 7, "results"),
+    Measurement("results", 7, "results", cell="a far spread"),
 ]
 
 
@@ -202,13 +202,13 @@ def test_bench_prints_one_object_a_line(measured):
     assert lines == [
         {"name": "speed", "value": 1234567.0, "unit": "tuples/s", "bar": 10.0, "holds": True},
         {"name": "memory", "value": 12.5, "unit": "bytes/row", "bar": 10.0, "holds": False},
-        {"name": "results", "value": 7, "unit": "results"},
+        {"name": "results", "value": 7, "unit": "results", "cell": "a far spread"},
     ]
 
 
 def test_bench_prints_a_table(measured):
     shown = run("bench", "fake").stdout
-    for words in ("speed", "1,234,567", "≥ 10", "yes", "≤ 10", "no", "bytes/row"):
+    for words in ("speed", "1,234,567", "≥ 10", "yes", "≤ 10", "no", "bytes/row", "a far spread"):
         assert words in shown
 
 

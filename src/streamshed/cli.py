@@ -357,13 +357,13 @@ def _outcome(claim: Any) -> str:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark: keyed.")],
+    name: Annotated[str, typer.Argument(help="Which benchmark: keyed, policies.")],
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Measure less.")] = False,
 ) -> None:
-    """Measure speed and memory, beside the bars that are to be reached."""
+    """Measure speed, memory and results kept, beside the bars that are to be reached."""
     from streamshed.bench import run, shown
 
     table = Table("what")
@@ -375,8 +375,9 @@ def bench(
             if as_json:
                 typer.echo(measured.to_json())
             holds = {None: "", True: "yes", False: "no"}[measured.holds]
+            where = f" (worst: {measured.cell})" if measured.cell is not None else ""
             table.add_row(
-                measured.name, shown(measured.value), measured.unit, measured.wanted, holds
+                measured.name + where, shown(measured.value), measured.unit, measured.wanted, holds
             )
     if not as_json:
         _print(table)

@@ -14,7 +14,11 @@ from streamshed.errors import StreamshedError, listed, suggestion
 
 Progress = Callable[[str], None]
 
-BENCHMARKS = {"keyed": "streamshed.bench.keyed", "spark": "streamshed.bench.spark"}
+BENCHMARKS = {
+    "keyed": "streamshed.bench.keyed",
+    "policies": "streamshed.bench.policies",
+    "spark": "streamshed.bench.spark",
+}
 """The benchmarks by name, and the modules that run them."""
 
 
@@ -28,6 +32,7 @@ class Measurement:
         unit: Its unit.
         bar: The number to reach.
         at_most: Whether the value is to stay at or below the bar, instead of at or above it.
+        cell: Where it was measured, if it is the worst of several places.
 
     Examples:
         >>> Measurement("import", 0.05, "s", bar=0.3, at_most=True).holds
@@ -41,6 +46,7 @@ class Measurement:
     unit: str
     bar: float | None = None
     at_most: bool = False
+    cell: str | None = None
 
     @property
     def holds(self) -> bool | None:
@@ -59,6 +65,8 @@ class Measurement:
         said: dict[str, object] = {"name": self.name, "value": self.value, "unit": self.unit}
         if self.bar is not None:
             said |= {"bar": self.bar, "holds": self.holds}
+        if self.cell is not None:
+            said["cell"] = self.cell
         return json.dumps(said, ensure_ascii=False)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
@@ -335,10 +335,9 @@ def _by_rates(
     return MixedWorkload(tuple(phases)).tables()
 
 
-# -- real traces, each read once ------------------------------------------------------------------
+# -- real traces ----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
 def _contacts() -> Streams:
     return traces.honeypot(HONEYPOTS)
 
@@ -347,7 +346,6 @@ def _first_contacts() -> Streams:
     return first_visits(_contacts())
 
 
-@lru_cache(maxsize=1)
 def _headlines() -> Streams:
     return traces.news(NEWS_SITES)
 

@@ -4,7 +4,7 @@ The settings are those of `streamshed.experiments.cells`; the policies are whate
 name and the join allows. A cell's results are summed over seeds, each of which makes another
 workload, and each policy is run on the same ones. What is counted is the join's own ledger; no
 result is built. A share is that of the bound: the results that no policy could exceed within the
-budget.
+budget. Until a tighter one is known it is the exact result.
 
 What is required of our own policies, `density` and `auto`, is compared with the worst cell. In a
 cell where the others keep nothing there is nothing to compare with, and it does not count.

@@ -1,0 +1,66 @@
+"""How much each shedding policy keeps, and how fast ours decide.
+
+The cells and what is required in them are those of `streamshed.experiments.policies`; here each
+requirement is one number, that of the worst cell, beside its bar. Of the policies `density` and
+`auto` only those that exist are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamshed.bench import Measurement, Progress
+from streamshed.bench.keyed import Setting, loop_speeds
+from streamshed.experiments.cells import FULL, QUICK, settings
+from streamshed.experiments.policies import (
+    EP,
+    Comparison,
+    against_the_best,
+    compare,
+    requirements,
+    shares,
+)
+from streamshed.policies import NAMED
+
+LOOP_BAR = 4_000_000
+AGAINST_EP_BAR = 1 / 3
+
+
+def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
+    """Measure everything; see `streamshed.bench.run`."""
+    scale = QUICK if quick else FULL
+    found = compare(settings(scale), scale.seeds, progress)
+    yield from _kept(found)
+    if "density" in NAMED:
+        yield from _speed(quick, progress)
+
+
+def _kept(found: Comparison) -> Iterator[Measurement]:
+    """Shares by family, and the worst cell of each policy and for each requirement."""
+    missing = len(found.left_out)
+    yield Measurement("settings left out because their trace is not there", missing, "settings")
+    for family, of in shares(found).items():
+        for policy, share in of.items():
+            yield Measurement(f"mean share of the bound, {policy}, {family}", share, "of the bound")
+    for policy, (share, cell) in against_the_best(found).items():
+        name = f"results of {policy} against those of the best policy of the papers"
+        yield Measurement(name, share, "times", cell=str(cell))
+    for required in requirements(found):
+        worst = required.worst
+        yield Measurement(
+            required.says, required.values[worst], required.unit, required.bar, cell=str(worst)
+        )
+
+
+def _speed(quick: bool, progress: Progress) -> Iterator[Measurement]:
+    """The compiled loop under density, and under existence beside it."""
+    timed, repeats = (200_000, 3) if quick else (1_000_000, 5)
+    setting = Setting(5, 500, timed, repeats, policies=("density", EP), end_to_end=False)
+    speeds = loop_speeds(setting, progress)
+    yield Measurement(f"loop, density, {setting}", speeds["density"], "tuples/s", LOOP_BAR)
+    yield Measurement(
+        f"speed of the loop, density against existence, {setting}",
+        speeds["density"] / speeds[EP],
+        "times",
+        AGAINST_EP_BAR,
+    )
