@@ -14,7 +14,7 @@ from streamshed.policies import NAMED, Oldest, Random
 from streamshed.workloads import ExistenceWorkload, traces
 
 PAPERS = ["existence", "frequency", "oldest", "output", "random"]
-SMALL = Scale(seeds=(1, 2), spreads=(20.0,), alphas=(0.0,), budgets=(20, 100), tuples=1_500)
+SMALL = Scale(seeds=(1, 2), spreads=(20.0,), alphas=(0.0,), budgets=(20, 100), tuples=2_000)
 SAMPLES = Path(__file__).parents[1] / "data"
 
 
@@ -95,7 +95,7 @@ def test_a_trace_that_is_not_there_is_named(papers_only, monkeypatch):
     assert len(found.left_out) == 3
     assert "no trace at" in found.left_out["real: honeypots, all contacts, 1 hour"]
     assert any(line.startswith("left out, real: SDSC pages") for line in said)
-    assert "Left out, real: SDSC pages" in experiment.cells_page(found, 1)
+    assert "Left out, real: SDSC pages" in experiment.cells_page(found)
 
 
 def test_nothing_is_required_of_policies_that_were_not_run(papers_only):

@@ -197,22 +197,24 @@ def mixture(scale: Scale) -> list[Setting]:
 
 
 def changing(scale: Scale) -> list[Setting]:
-    """Two processes of which now one, now the other has nine rows of ten."""
-    valued = _zipf(0.5, 30_000)
+    """Two processes of which now one, now the other has nine rows of ten.
+
+    With budgets that have the same policy best at all times nothing is tried.
+    """
+    near, valued = _unique(5.0), _zipf(0.5, 30_000)
     there, back_and_forth = (9.0, 1.0), (9.0, 1.0, 9.0, 1.0)
-    pairs: dict[str, tuple[tuple[Process, Process], tuple[float, ...]]] = {
-        "spread 5 s, then Zipf 0.5": ((_unique(5.0), valued), there),
-        "10 orders over 50 s, then Zipf 0.5": ((_unique(50.0, repertoire=10), valued), there),
-        "spread 100 s, then 5 s": ((_unique(100.0), _unique(5.0)), there),
-        "10 orders over 50 s, then spread 5 s": (
-            (_unique(50.0, repertoire=10), _unique(5.0)),
-            there,
-        ),
-        "spread 20 s and Zipf 0.5, back and forth": ((_unique(20.0), valued), back_and_forth),
+    pairs: dict[str, tuple[tuple[Process, Process], tuple[float, ...], int]] = {
+        "spread 5 s, then Zipf 0.5": ((near, valued), there, 0),
+        "10 orders over 50 s, then Zipf 0.5": ((_unique(50.0, repertoire=10), valued), there, 300),
+        "spread 20 s and Zipf 0.5, back and forth": ((_unique(20.0), valued), back_and_forth, 0),
+        "spread 100 s, then 5 s": ((_unique(100.0), near), there, 0),
     }
     return [
-        _setting(scale, "changing", words, partial(_by_rates, scale.tuples, *pair))
-        for words, pair in pairs.items()
+        replace(
+            _setting(scale, "changing", words, partial(_by_rates, scale.tuples, pair, rates)),
+            budgets=tuple(rows for rows in scale.budgets if rows >= least),
+        )
+        for words, (pair, rates, least) in pairs.items()
     ]
 
 

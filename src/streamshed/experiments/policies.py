@@ -96,6 +96,11 @@ class Comparison:
         """Those of them that are from the papers."""
         return [policy for policy in self.policies if policy not in OURS]
 
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that were tried."""
+        return list(dict.fromkeys(run["seed"] for run in self.runs))
+
     def kept(self) -> dict[Cell, dict[str, int]]:
         """For each cell the results of every policy, over all seeds."""
         return self._sums("results")
@@ -169,7 +174,8 @@ def fitting(joined: Join, streams: Streams) -> list[str]:
     """The policies, by name, that can serve a join; those of the papers come first."""
     schemas = {name: table.schema for name, table in streams.items()}
     found = []
-    for name in sorted(NAMED, key=lambda name: (name in OURS, name)):
+    order = {name: number for number, name in enumerate(OURS, start=1)}
+    for name in sorted(NAMED, key=lambda name: (order.get(name, 0), name)):
         try:
             joined.shed(name).plan(schemas)
         except SpecError:
@@ -309,14 +315,15 @@ def run(
     report = Report(Path(out), TITLE, progress or (lambda line: None))
     found = compare(settings(scale, families), scale.seeds, report.progress)
     partial = "" if figures is None else "_" + "_".join(families)
-    _write(report, found, len(scale.seeds), partial)
+    _write(report, found, partial)
     claims = _claims(found)
     report.verdict(claims, f"verdict{partial}")
     return claims
 
 
-def _write(report: Report, found: Comparison, seeds: int, partial: str) -> None:
+def _write(report: Report, found: Comparison, partial: str) -> None:
     """Runs and summaries, a chart of each family, and all cells in one page."""
+    seeds = len(found.seeds)
     by = ["family", "workload", "rows"]
     for family in dict.fromkeys(run["family"] for run in found.runs):
         runs = [run for run in found.runs if run["family"] == family]
@@ -330,14 +337,15 @@ def _write(report: Report, found: Comparison, seeds: int, partial: str) -> None:
         report.chart(
             name, summary, "rows", "share", "policy", ["workload"], y_label="share of the bound"
         )
-    report.page(f"cells{partial}", cells_page(found, seeds))
+    report.page(f"cells{partial}", cells_page(found))
 
 
-def cells_page(found: Comparison, seeds: int) -> str:
+def cells_page(found: Comparison) -> str:
     """All cells as Markdown: results kept, and the share of the bound."""
     kept, bounds, exact = found.kept(), found.bounds(), found.exact()
-    policies = found.policies
-    parts = [f"# {TITLE}", "", f"Results kept, and share of the bound: means over {seeds} seeds."]
+    policies, seeds = found.policies, len(found.seeds)
+    said = ", ".join(map(str, found.seeds))
+    parts = [f"# {TITLE}", "", f"Results kept, and share of the bound: means over seeds ({said})."]
     parts += [f"\nLeft out, {setting}: {why}" for setting, why in found.left_out.items()]
     overall = [
         [family, *(f"{of[policy]:.1%}" for policy in policies)]
