@@ -204,10 +204,10 @@ def changing(scale: Scale) -> list[Setting]:
     near, valued = _unique(5.0), _zipf(0.5, 30_000)
     there, back_and_forth = (9.0, 1.0), (9.0, 1.0, 9.0, 1.0)
     pairs: dict[str, tuple[tuple[Process, Process], tuple[float, ...], int]] = {
+        "spread 100 s, then 5 s": ((_unique(100.0), near), there, 0),
         "spread 5 s, then Zipf 0.5": ((near, valued), there, 0),
         "10 orders over 50 s, then Zipf 0.5": ((_unique(50.0, repertoire=10), valued), there, 300),
         "spread 20 s and Zipf 0.5, back and forth": ((_unique(20.0), valued), back_and_forth, 0),
-        "spread 100 s, then 5 s": ((_unique(100.0), near), there, 0),
     }
     return [
         replace(
@@ -247,11 +247,11 @@ FAMILIES: Mapping[str, Callable[[Scale], list[Setting]]] = {
 
 def settings(scale: Scale, families: Iterable[str] = tuple(FAMILIES)) -> list[Setting]:
     """All settings of some families, as far as the scale goes."""
-    return [
-        setting
-        for family in families
-        for setting in FAMILIES[family](scale)[:: 1 if family == "existence" else scale.every]
-    ]
+    chosen = []
+    for family in families:
+        found = FAMILIES[family](scale)
+        chosen += found if family == "existence" else found[scale.every - 1 :: scale.every]
+    return chosen
 
 
 def _setting(
