@@ -21,11 +21,20 @@ class Source:
 
     name: str
     schema: pa.Schema
-    batches: Callable[[], Iterator[pa.RecordBatch]]
+    read: Callable[[list[str]], Iterator[pa.RecordBatch]]
+    """Gives the rows, of which it reads the named columns only."""
     whole: bool
     """Whether all rows are in memory anyway, so that nothing is gained by letting go of some."""
     rows: int | None
     """The number of rows, where it is known beforehand."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        return self.read(self.schema.names)
+
+    def of(self, schema: pa.Schema) -> Source:
+        """The same input with some of its columns only."""
+        return replace(self, schema=schema)
 
 
 def open_source(name: str, data: Any) -> Source:
@@ -43,11 +52,12 @@ def open_source(name: str, data: Any) -> Source:
     schema = pa.schema([_without_views(f) for f in source.schema], source.schema.metadata)
     if schema == source.schema:
         return source
-    return replace(
-        source,
-        schema=schema,
-        batches=lambda: (batch.cast(schema) for batch in source.batches()),
-    )
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        plain = pa.schema([schema.field(name) for name in columns], schema.metadata)
+        return (batch.cast(plain) for batch in source.read(columns))
+
+    return replace(source, schema=schema, read=read)
 
 
 def _without_views(column: pa.Field) -> pa.Field:
@@ -100,10 +110,10 @@ def _opened(name: str, data: Any) -> Source:
 
 
 def _whole(name: str, table: pa.Table) -> Source:
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from table.combine_chunks().to_batches()
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        yield from table.select(columns).combine_chunks().to_batches()
 
-    return Source(name, table.schema, batches, whole=True, rows=table.num_rows)
+    return Source(name, table.schema, read, whole=True, rows=table.num_rows)
 
 
 def _parquet(name: str, path: Path) -> Source:
@@ -117,18 +127,19 @@ def _parquet(name: str, path: Path) -> Source:
             " path, or read the data yourself and give an Arrow table"
         ) from error
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from file.iter_batches(_BATCH)
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        for batch in file.iter_batches(_BATCH, columns=columns):
+            # A name before a dot stands for all that begins with it, and the order is the file's.
+            yield batch.select(columns)
 
-    return Source(name, file.schema_arrow, batches, whole=False, rows=file.metadata.num_rows)
+    return Source(name, file.schema_arrow, read, whole=False, rows=file.metadata.num_rows)
 
 
 def _streamed(name: str, schema: pa.Schema, batches: Iterable[Any]) -> Source:
-    def checked() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield _checked(name, schema, batch)
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return _gathered(_checked(name, schema, batch).select(columns) for batch in batches)
 
-    return Source(name, schema, lambda: _gathered(schema, checked()), whole=False, rows=None)
+    return Source(name, schema, read, whole=False, rows=None)
 
 
 def _iterated(name: str, batches: Iterator[Any]) -> Source:
@@ -156,7 +167,7 @@ def _checked(name: str, schema: pa.Schema, batch: Any) -> pa.RecordBatch:
     return batch
 
 
-def _gathered(schema: pa.Schema, batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+def _gathered(batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
     """Small batches put together, so that each piece is worth the while."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
