@@ -88,15 +88,16 @@ def multiset(results: Sequence[Result]) -> Counter[Result]:
 
 
 def driven(
-    workload: Workload, cuts: Sequence[int], restore: bool = False
+    workload: Workload, cuts: Sequence[int], restore: bool = False, join: ss.Join | None = None
 ) -> Iterator[tuple[int, list[Result], Ledger, KeyedJoin]]:
     """The operator itself, fed in pieces that end at the cuts of the arrival order.
 
     After each piece: how many tuples have been processed, the results so far, the ledger. With
     `restore`, the operator is thrown away between pieces and made anew from its snapshot's bytes.
+    The join is the workload's, unless another one is given.
     """
     data = inputs(workload)
-    plan = spec(workload).plan({name: rows.schema for name, rows in data.items()})
+    plan = (join or spec(workload)).plan({name: rows.schema for name, rows in data.items()})
     operator = KeyedJoin(plan)
     order = arrival_order(workload)
     results: list[Result] = []

@@ -99,6 +99,20 @@ def test_errors_are_value_errors():
         # partial, seed
         (lambda: TWO.partial(1), ["`at_least`", "1", "2 or more"]),
         (lambda: TWO.partial(3), ["3", "only 2", "'clicks', 'orders'", "from 2 to 2"]),
+        # select
+        (TWO.select, ["nothing", ".select('a.x', 'b.y')", ".select('time')"]),
+        (lambda: TWO.select("click.x"), ["'click'", "'click.x'", "'clicks', 'orders'", "Did you"]),
+        (lambda: TWO.select("price"), ["'price'", "'clicks', 'orders'", "as in 'clicks.x'"]),
+        (lambda: TWO.select(".x"), ["no stream ''", "'.x'"]),
+        (lambda: TWO.select("clicks."), ["'clicks.'", "no column", "write 'clicks' for all"]),
+        (lambda: TWO.select(["clicks.x"]), ["['clicks.x']", "give strings"]),
+        (lambda: TWO.select("clicks.x", 7), ["7", "give strings"]),
+        (lambda: TWO.select("clicks.x", "clicks.x"), ["'x' of 'clicks'", "twice"]),
+        (lambda: TWO.select("clicks", "clicks.*"), ["'clicks' was named twice"]),
+        (lambda: TWO.select("time", "time"), ["'time' was named twice"]),
+        (lambda: TWO.select("clicks.x", "clicks"), ["all columns of 'clicks'", "'x'", "either"]),
+        (lambda: TWO.select("clicks.*", "clicks.x"), ["all columns of 'clicks'", "'x'", "either"]),
+        (lambda: BY.select("room"), ["'room'", "'sensor'", "write 'members.room'"]),
         (lambda: TWO.seed(-1), ["seed", "-1", "0 or more"]),
         (lambda: TWO.seed(2**64), [str(2**64), "below 2**64"]),
         (lambda: TWO.seed("x"), ["'x'", "whole number"]),
@@ -192,6 +206,18 @@ TIMES = ["column 'ts' of stream 'clicks'", "column 'ts' of stream 'orders'"]
         (
             lambda: planned(WORTH, {"price": pa.int8()}),
             ["'orders' has no column 'price'", "worth"],
+        ),
+        (
+            lambda: planned(TIMED.select("orders.pric"), orders={"price": pa.int8()}),
+            ["'orders' has no column 'pric'", "results", "'k', 'ts', 'price'", "mean 'price'?"],
+        ),
+        (
+            lambda: BY.last(5).select("members.x").plan({"in": pa.schema({"sensor": pa.int8()})}),
+            ["'in' has no column 'k'"],
+        ),
+        (
+            lambda: join("a", "b").on("ts").last(5).plan({"a": TWICE, "b": TWICE}),
+            ["'a' has 2 columns named 'k'", "results", "rename"],
         ),
         (
             lambda: TIMED.plan({"clicks": TWICE, "orders": TWICE}),

@@ -37,6 +37,10 @@ WRITTEN = [
     "join('a', 'b').on('k').last(9).keep(total=50).shed(by='price').partial(at_least=2).seed(7)",
     "join('a', 'b').on('k').last(9).shed(by={'a': 'price', 'b': 'value'})",
     "join(by='sensor').on('room').within('1 week', time='ts', late='1 second').keep(total=5)",
+    "join('a', 'b').on('k').last(9).partial(at_least=2).select('a', 'b.y', 'b.x.z').seed(7)",
+    "join('a', 'b').on('k').last(9).select('time')",
+    "join('a.b', 'c').on('k').last(9).select('a.b.x', 'a.b.y', 'c')",
+    "join(by='sensor').on('room').last(9).select('members.room', 'members.time')",
 ]
 
 
@@ -75,6 +79,8 @@ def test_the_same_said_differently_is_equal():
     other = TWO.within(timedelta(hours=1.5), time={"b": "u", "a": "t"}).keep(rows={"b": 2, "a": 1})
     assert one == other
     assert hash(one) == hash(other)
+    assert TWO.select("b.y", "time", "a.*", "b.x") == TWO.select("a", "b.y", "b.x")
+    assert TWO.select("b.x", "b.y") != TWO.select("b.y", "b.x")
 
 
 def test_a_method_called_again_replaces_what_it_said():
@@ -162,6 +168,24 @@ def test_what_a_row_is_worth():
     assert [stream.worth for stream in got.streams] == ["price", "flag"]
     alone = plan(said, schema(price=US), schema(flag=pa.float32()))
     assert [stream.worth for stream in alone.streams] == ["price", "flag"]
+
+
+def test_a_plan_has_the_columns_that_are_chosen_or_needed():
+    said = TWO.within("1 s", time="ts").keep(rows=5).shed(by={"a": "price", "b": "ts"})
+    wide = schema(price=pa.int8(), x=pa.string(), **{"x.y": pa.int8(), "*": pa.int8()})
+    whole = plan(said, wide, wide)
+    assert all(stream.schema == wide for stream in whole.streams)
+    assert all(stream.chosen == tuple(wide.names) for stream in whole.streams)
+    a, b = plan(said.select("b.x.y", "b.k"), wide, wide).streams
+    assert (a.chosen, a.schema.names) == ((), ["k", "ts", "price"])
+    assert (b.chosen, b.schema.names) == (("x.y", "k"), ["k", "ts", "x.y"])
+    a, b = plan(said.select("b.*", "a.x"), wide, wide).streams
+    assert (a.chosen, b.chosen, b.schema) == (("x",), tuple(wide.names), wide)
+    told_apart = join(by="x").on("k").last(3)
+    (only,) = told_apart.select("members.price").plan({"in": wide}).streams
+    assert (only.chosen, only.schema.names) == (("price",), ["k", "price", "x"])
+    (only,) = told_apart.select("time").plan({"in": wide}).streams
+    assert (only.chosen, only.schema.names) == ((), ["k", "x"])
 
 
 @pytest.mark.parametrize(

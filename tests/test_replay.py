@@ -470,6 +470,23 @@ def test_no_false_result_leaves_when_hashes_collide(honest, colliding):
     assert TWO.count(a=a, b=b).results == honest.ledger.results
 
 
+@pytest.mark.parametrize("chosen", [("a.row", "b.row"), ("time",)])
+def test_nor_where_the_key_is_not_chosen(honest, colliding, chosen):
+    a, b = stream(1), stream(2)
+    done = TWO.select(*chosen).replay(a=a, b=b)
+    assert Counter(done.table["time"].to_pylist()) == Counter(honest.table["time"].to_pylist())
+    assert done.ledger.results == honest.ledger.results == done.table.num_rows
+    if "time" not in chosen:
+        assert Counter(pairs(done.table)) == Counter(pairs(honest.table))
+    both = pa.concat_tables(
+        [rows.append_column("who", pa.array([name] * 300)) for name, rows in [("a", a), ("b", b)]]
+    ).sort_by("ts")
+    told_apart = join(by="who").on("k").within(5, time="ts")
+    expected = told_apart.replay(both).table
+    for said in (told_apart.select("members.row"), told_apart.select("time")):
+        assert said.replay(both).table["time"].equals(expected["time"])
+
+
 def test_nor_where_results_are_partial(colliding):
     a, b = stream(1), stream(2)
     done = TWO.partial().replay(a=a, b=b)

@@ -12,6 +12,7 @@ from streamshed import durations
 from streamshed.arguments import PerStream, column_name, positive, whole
 from streamshed.conditions import SharedKey
 from streamshed.errors import InputError, SpecError, listed
+from streamshed.selection import MEMBERS, TIME, Selection
 from streamshed.spec import Budget, RowWindows, Spec, TimeWindows
 from streamshed.writing import written
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from streamshed.policies import Policy
 
 _RESERVED = {
-    "time": "the column of the result that holds the time of completion",
-    "members": "the column of the result that holds the members of a partial result",
+    TIME: "the column of the result that holds the time of completion",
+    MEMBERS: "the column of the result that holds the members of a partial result",
 }
 _MOST_STREAMS = 64
 
@@ -35,7 +36,7 @@ class Replayed(Protocol):
 
     @property
     def table(self) -> pa.Table:
-        """The results: one struct column per stream, and `time`."""
+        """The results: one struct column per stream, as far as selected, and `time`."""
 
     @property
     def ledger(self) -> Ledger:
@@ -280,6 +281,24 @@ late='30 seconds')
                 f"streams, {listed(self.streams)}; give a number from 2 to {len(self.streams)}"
             )
         return replace(self, at_least=least)
+
+    def select(self, *columns: str) -> Join:
+        """Choose the columns of results; the others are neither kept nor moved.
+
+        Args:
+            columns: Each a stream and a column, as in `"clicks.price"`, or a stream for all of its
+                columns, `"clicks"` or `"clicks.*"`; of streams told apart by a column
+                `"members.price"` or `"members"`. The time of completion is always there;
+                `"time"` alone asks for nothing else.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b", "c").on("k").last(100).select("b.y", "a")
+            join('a', 'b', 'c').on('k').last(100).select('a', 'b.y')
+            >>> join(by="sensor").on("room").last(100).select("members.heat")
+            join(by='sensor').on('room').last(100).select('members.heat')
+        """
+        return replace(self, selection=Selection.of(columns, self.names()))
 
     def seed(self, n: int) -> Join:
         """Choose the random numbers: runs of the same seed are the same.

@@ -143,10 +143,12 @@ def _streams(
 ) -> tuple[StreamPlan, ...]:
     worths = _worths(spec, inputs, policy)
     rows = spec.budget.rows if spec.budget else None
+    chosen = {stream: _chosen(spec, stream, schema) for stream, schema in inputs}
     return tuple(
         StreamPlan(
             name=stream,
-            schema=schema,
+            schema=_needed(spec, stream, schema, chosen[stream], worths.get(stream)),
+            chosen=chosen[stream],
             key=_key(spec, stream),
             time=spec.time_of(stream),
             window=_window(spec, stream, time_type),
@@ -156,6 +158,21 @@ def _streams(
         )
         for stream, schema in inputs
     )
+
+
+def _chosen(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
+    chosen = spec.chosen_of(stream, schema.names)
+    for name in chosen:
+        columns.find(schema, stream, name, "column of the results")
+    return chosen
+
+
+def _needed(
+    spec: Spec, stream: str, schema: pa.Schema, chosen: tuple[str, ...], worth: str | None
+) -> pa.Schema:
+    """The columns of an input that are chosen, and those that the join works on."""
+    needed = {*chosen, *_key(spec, stream), spec.time_of(stream), spec.by, worth}
+    return pa.schema([column for column in schema if column.name in needed])
 
 
 def _worths(spec: Spec, inputs: tuple[_Input, ...], policy: Policy) -> dict[str, str]:

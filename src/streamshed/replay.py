@@ -35,9 +35,10 @@ class Replay:
     """What a replay has made.
 
     Attributes:
-        table: the results: one struct column for each stream, and `time`, that of completion.
+        table: the results: one struct column for each stream, as far as selected, and `time`, that
+            of completion.
         ledger: what became of every tuple.
-        late: for each input the rows that came too late.
+        late: for each input the rows that came too late, with the columns that the join needs.
     """
 
     table: pa.Table
@@ -127,13 +128,15 @@ class _Running:
         self, join: Join, sources: list[Source], counting: bool = False, keep_late: bool = True
     ) -> None:
         self.join = join
-        self.sources = sources
-        plan = join.plan({source.name: source.schema for source in sources})
-        columns: list[list[str]] | None = [[] for _ in sources] if counting else None
-        self.operator = KeyedJoin(plan, columns, restorable=False)
+        said = join.select("time") if counting else join
+        plan = said.plan({source.name: source.schema for source in sources})
+        self.operator = KeyedJoin(plan, whole=keep_late)
         self.counting = counting
         self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None
         self.whole = all(source.whole for source in sources)
+        self.sources = [
+            source.of(stream.schema) for source, stream in zip(sources, plan.streams, strict=True)
+        ]
         if self.whole:
             self.operator.expect(sum(source.rows or 0 for source in sources))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -9,6 +10,7 @@ from streamshed.arguments import Names, PerStream
 from streamshed.conditions import SharedKey
 from streamshed.durations import Duration
 from streamshed.errors import SpecError, listed
+from streamshed.selection import MEMBERS, Selection
 
 if TYPE_CHECKING:
     from streamshed.policies import Policy
@@ -55,6 +57,7 @@ class Spec:
     budget: Budget | None = None
     policy: Policy | None = None
     at_least: int | None = None
+    selection: Selection | None = None
     random_seed: int = 0
 
     def names(self) -> Names:
@@ -77,6 +80,12 @@ class Spec:
         if time is None and self.time_windows:
             time = self.time_windows.times.get(stream)
         return time
+
+    def chosen_of(self, stream: str, known: Sequence[str]) -> tuple[str, ...]:
+        """Those of the known columns of a stream that results have."""
+        if self.selection is None:
+            return tuple(known)
+        return self.selection.columns_for(MEMBERS if self.by is not None else stream, known)
 
     def check_windows(self) -> None:
         """Refuse a stream with both kinds of window, or with two time columns."""

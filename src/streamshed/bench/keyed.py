@@ -224,7 +224,7 @@ class _Bench:
 
 def _operator(plan: Plan) -> KeyedJoin:
     """A join that counts its results and keeps no payload."""
-    return KeyedJoin(plan, [[] for _ in plan.streams], restorable=False)
+    return KeyedJoin(plan, [[] for _ in plan.streams], whole=False)
 
 
 def _drain(operator: KeyedJoin, batch: Batch) -> None:

@@ -244,8 +244,7 @@ class SparkBench:
         self.progress(said)
         self.session.conf.set(_STORE, ROCKSDB)
         plan, frames, labels = prepared(_join(), self._sources(files, batches), None)
-        keep = [list(stream.schema.names) for stream in plan.streams]
-        return self._run(pipeline(plan, frames, labels, _Idle(), keep))
+        return self._run(pipeline(plan, frames, labels, _Idle()))
 
     def _own(self, store: str, files: Path, batches: int, said: str) -> _Run:
         self.progress(said)

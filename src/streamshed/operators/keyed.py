@@ -105,8 +105,9 @@ class KeyedJoin:
 
     Args:
         plan: the join, checked against its inputs.
-        keep: for each input the columns that results need; all of them by default.
-        restorable: whether a checkpoint may be asked for: it needs the columns of keys and times.
+        keep: for each input the columns that results have; those that the plan has chosen by
+            default.
+        whole: whether all columns of the plan are kept: checkpoints and late rows need them.
         memory: where the arrays are.
     """
 
@@ -114,16 +115,16 @@ class KeyedJoin:
         self,
         plan: Plan,
         keep: Sequence[Sequence[str]] | None = None,
-        restorable: bool = True,
+        whole: bool = True,
         memory: Memory | None = None,
     ) -> None:
         self.plan = plan
         self.checked = needs_check(plan.key_types)
-        wanted = keep if keep is not None else [stream.schema.names for stream in plan.streams]
+        wanted = keep if keep is not None else [stream.chosen for stream in plan.streams]
         self.columns = [list(names) for names in wanted]
         self.intake = Intake(plan)
         self.payload = [
-            Payload(_kept(stream, names, self.checked, plan.by if restorable else None, restorable))
+            Payload(_kept(stream, names, self.checked, whole))
             for stream, names in zip(plan.streams, self.columns, strict=True)
         ]
         self.policy: Policy = plan.policy if self._bounded() else Exact()
@@ -304,8 +305,7 @@ class KeyedJoin:
         """The rows that came too late, input by input."""
         inputs = np.zeros_like(late.stream) if self.plan.by else late.stream
         for position in np.unique(inputs).tolist():
-            rows = self.payload[position].take(late.payload[inputs == position])
-            yield position, rows.select(self.columns[position])
+            yield position, self.payload[position].take(late.payload[inputs == position])
 
     def ledger(self) -> Ledger:
         """The accounts as they stand."""
@@ -534,16 +534,10 @@ def _owned(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(column, requirements=["C", "W"])
 
 
-def _kept(
-    stream: StreamPlan, names: Sequence[str], checked: bool, by: str | None, restorable: bool
-) -> pa.Schema:
+def _kept(stream: StreamPlan, names: Sequence[str], checked: bool, whole: bool) -> pa.Schema:
     """The columns of an input that are kept: those of results, and those needed besides."""
-    kept = [*names]
-    if checked or restorable:
-        kept += stream.key
-    if restorable:
-        kept += [column for column in (stream.time, by) if column is not None]
-    return pa.schema([stream.schema.field(name) for name in dict.fromkeys(kept)])
+    kept = stream.schema.names if whole else [*names, *(stream.key if checked else ())]
+    return pa.schema([column for column in stream.schema if column.name in kept])
 
 
 def _enough(have: int, needed: int, most: int = BOUNDLESS) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,29 +48,40 @@ class Payload:
             self.rows += rows.num_rows
         return number
 
-    def take(self, places: Places) -> pa.RecordBatch:
-        """The rows at the given places, which may be negative for no row (all null)."""
-        if len(places) == 0 or len(self.schema) == 0:
-            return pa.RecordBatch.from_pylist([], schema=self.schema)
+    def take(self, places: Places, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows at the given places, which may be negative for no row (all null).
+
+        Args:
+            places: where the rows are.
+            columns: the columns that are asked for; all of them by default.
+        """
+        schema = self.schema
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        if len(places) == 0 or len(schema) == 0:
+            return pa.RecordBatch.from_pylist([], schema=schema)
         absent = places < 0
         missing = absent.any()
         number = places >> PLACE_BITS
         present = number[~absent] if missing else number
         if len(present) == 0:
-            return _nulls(self.schema, len(places))
+            return _nulls(schema, len(places))
         offset = places & PLACE_OFFSET
         first = present[0]
         if (present == first).all():
             mask = absent if missing else None
-            return self.segments[int(first)].take(pa.array(offset, mask=mask))
+            rows = self.segments[int(first)].select(schema.names)
+            return rows.take(pa.array(offset, mask=mask))
         # Rows are taken segment by segment, then put in order: only rows of results are copied.
         order = np.argsort(number, kind="stable")
         names, starts = np.unique(number[order], return_index=True)
         ends = np.append(starts[1:], len(order))
         parts = [
-            _nulls(self.schema, int(end - start))
+            _nulls(schema, int(end - start))
             if name < 0
-            else self.segments[int(name)].take(pa.array(offset[order[start:end]]))
+            else self.segments[int(name)]
+            .select(schema.names)
+            .take(pa.array(offset[order[start:end]]))
             for name, start, end in zip(names, starts, ends, strict=True)
         ]
         back = np.empty_like(order)

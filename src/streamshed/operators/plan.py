@@ -17,6 +17,10 @@ class StreamPlan:
 
     name: str
     schema: pa.Schema
+    """The columns that are needed, for results or for the work, in the order of the input."""
+    chosen: tuple[str, ...]
+    """The columns that results have of this stream, in their order; results have no column for a
+    stream of which there are none."""
     key: tuple[str, ...]
     """The key columns, in the order in which they are compared between streams."""
     time: str | None

@@ -10,20 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamshed.operators.payload import Payload, Places
-from streamshed.operators.plan import Plan
+from streamshed.operators.plan import Plan, StreamPlan
+from streamshed.selection import MEMBERS, TIME
 
 
 def result_schema(plan: Plan, columns: Sequence[Sequence[str]]) -> pa.Schema:
-    """The columns of a result."""
-    kinds = [
-        pa.struct([stream.schema.field(name) for name in names])
-        for stream, names in zip(plan.streams, columns, strict=True)
-    ]
-    time = pa.field("time", plan.time_type)
-    if plan.by is not None:
-        return pa.schema([pa.field("members", pa.list_(kinds[0])), time])
-    named = [pa.field(s.name, kind) for s, kind in zip(plan.streams, kinds, strict=True)]
-    return pa.schema([*named, time])
+    """The columns of a result: one for each stream of which there are any, and the time."""
+    fields = []
+    for stream, names in zip(plan.streams, columns, strict=True):
+        if names:
+            kind = pa.struct([stream.schema.field(name) for name in names])
+            members = pa.field(MEMBERS, pa.list_(kind))
+            fields.append(pa.field(stream.name, kind) if plan.by is None else members)
+    return pa.schema([*fields, pa.field(TIME, plan.time_type)])
 
 
 def named_results(
@@ -37,11 +36,17 @@ def named_results(
 ) -> tuple[pa.RecordBatch, int]:
     """Results with one struct column for each stream, and how many candidates were no results."""
     places = members.reshape(len(time), len(plan.streams))
-    taken = [rows.take(np.ascontiguousarray(places[:, i])) for i, rows in enumerate(payload)]
-    absent = [places[:, i] < 0 if plan.at_least else None for i in range(len(payload))]
+    taken = [
+        rows.take(np.ascontiguousarray(places[:, i]), _asked(plan.streams[i], names, checked))
+        for i, (rows, names) in enumerate(zip(payload, columns, strict=True))
+    ]
     schema = result_schema(plan, columns)
     structs = [
-        _struct(rows, schema.field(i).type, len(time), absent[i]) for i, rows in enumerate(taken)
+        _struct(taken[i], schema.field(stream.name).type, places[:, i] < 0)
+        if plan.at_least
+        else _struct(taken[i], schema.field(stream.name).type)
+        for i, stream in enumerate(plan.streams)
+        if columns[i]
     ]
     batch = pa.RecordBatch.from_arrays([*structs, _times(time, plan)], schema=schema)
     if not checked or len(time) == 0:
@@ -69,11 +74,13 @@ def told_apart_results(
 ) -> tuple[pa.RecordBatch, int]:
     """Results with a list of members each, the newcomer first."""
     schema = result_schema(plan, columns)
-    taken = payload[0].take(members)
+    taken = payload[0].take(members, _asked(plan.streams[0], columns[0], checked))
     starts = np.concatenate([np.zeros(1, np.int64), ends])
-    values = _struct(taken, schema.field(0).type.value_type, len(members), None)
-    lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)
-    batch = pa.RecordBatch.from_arrays([lists, _times(time, plan)], schema=schema)
+    lists = []
+    if columns[0]:
+        values = _struct(taken, schema.field(MEMBERS).type.value_type)
+        lists = [pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)]
+    batch = pa.RecordBatch.from_arrays([*lists, _times(time, plan)], schema=schema)
     if not checked or len(time) == 0:
         return batch, 0
     firsts = pa.array(np.repeat(starts[:-1], np.diff(starts)))
@@ -83,6 +90,11 @@ def told_apart_results(
         same = pc.equal(key, key.take(firsts)).to_numpy(zero_copy_only=False)
         true &= np.logical_and.reduceat(same, starts[:-1])
     return _only(batch, true)
+
+
+def _asked(stream: StreamPlan, columns: Sequence[str], checked: bool) -> list[str]:
+    """The columns that are taken: those of results, and the key where it has to be checked."""
+    return list(dict.fromkeys([*columns, *(stream.key if checked else ())]))
 
 
 def _only(batch: pa.RecordBatch, true: npt.NDArray[np.bool_]) -> tuple[pa.RecordBatch, int]:
@@ -95,14 +107,8 @@ def _times(time: npt.NDArray[np.int64], plan: Plan) -> pa.Array:
 
 
 def _struct(
-    rows: pa.RecordBatch,
-    kind: pa.StructType,
-    size: int,
-    absent: npt.NDArray[np.bool_] | None,
+    rows: pa.RecordBatch, kind: pa.StructType, absent: npt.NDArray[np.bool_] | None = None
 ) -> pa.StructArray:
     mask = None if absent is None else pa.array(absent)
-    if kind.num_fields == 0:
-        empty = pa.array([{}] * size, kind)
-        return empty if mask is None else pc.if_else(mask, pa.scalar(None, kind), empty)
     arrays = [rows.column(kind.field(i).name) for i in range(kind.num_fields)]
     return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)

@@ -32,15 +32,11 @@ class JoinProcessor(StatefulProcessor):
 
     Args:
         plans: the plan of each shard, by its label.
-        keep: for each input the columns that results need.
         late_to: the folder for rows that come too late, if any.
     """
 
-    def __init__(
-        self, plans: dict[int, Plan], keep: list[list[str]], late_to: str | None = None
-    ) -> None:
+    def __init__(self, plans: dict[int, Plan], late_to: str | None = None) -> None:
         self.plans = plans
-        self.keep = keep
         self.late_to = late_to
 
     def init(self, handle: Any) -> None:
@@ -57,7 +53,7 @@ class JoinProcessor(StatefulProcessor):
         blobs = sorted((row.stream, row.part, row.number, bytes(row.rows)) for row in rows)
         started = time.perf_counter_ns()
         label = int(key[0])
-        state = self.store.open(self.plans[label], self.keep)
+        state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         for results in self._results(state.join, blobs, late):
             yield Row(kind=RESULTS, rows=to_ipc(results), counts=None)

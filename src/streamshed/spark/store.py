@@ -57,12 +57,12 @@ class Store:
     def __init__(self, handle: Any) -> None:
         self.state = handle.getMapState("join", KEY, VALUE)
 
-    def open(self, plan: Plan, keep: list[list[str]]) -> Live:
+    def open(self, plan: Plan) -> Live:
         """The join as the last batch left it, or a new one."""
         saved = self.state.getValue(HEAD)
         if saved is None:
             folder = Folder.new(uuid.uuid4().hex)
-            return Live(KeyedJoin(plan, keep, memory=folder.memory), folder)
+            return Live(KeyedJoin(plan, memory=folder.memory), folder)
         about = json.loads(saved[0])
         token, lineage, version = about["token"], about["lineage"], about["version"]
         parts = {(stream, number): count for stream, number, count in about["parts"]}
@@ -74,14 +74,14 @@ class Store:
                 known.folder.path = known.folder.memory.folder = folder_left.path
                 return known
             left = folder_left.read()
-            join = KeyedJoin(plan, keep)
+            join = KeyedJoin(plan)
             if left is not None and join.left_by(left[1].head):
                 join.attach(left[0], folder_left.memory.open, left[1])
                 join.memory = folder_left.memory
                 return Live(join, folder_left, version, parts)
         folder = Folder.new(lineage)
         snapshot = self._read(folder)
-        join = KeyedJoin.restore(plan, snapshot, keep, folder.memory)
+        join = KeyedJoin.restore(plan, snapshot, folder.memory)
         return Live(join, folder, version, parts)
 
     def _read(self, folder: Folder) -> Snapshot:

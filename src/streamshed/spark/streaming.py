@@ -44,11 +44,8 @@ def stream(
         late_to: a folder for rows that come too late, one Parquet file for each batch and shard.
     """
     plan, frames, labels = prepared(join, data, shards)
-    keep = [list(stream.schema.names) for stream in plan.streams]
     _compile(plan)
-    return pipeline(
-        plan, frames, labels, JoinProcessor(shard_plans(plan, labels), keep, late_to), keep
-    )
+    return pipeline(plan, frames, labels, JoinProcessor(shard_plans(plan, labels), late_to))
 
 
 def prepared(
@@ -68,7 +65,6 @@ def pipeline(
     frames: list[DataFrame],
     labels: tuple[int, ...],
     processor: StatefulProcessor,
-    keep: list[list[str]],
 ) -> DataFrame:
     """Pack, process, observe, unpack.
 
@@ -77,7 +73,6 @@ def pipeline(
         frames: the DataFrame of each stream.
         labels: the shards.
         processor: what is done with the blobs of a shard.
-        keep: for each input the columns that results need.
     """
     packed = reduce(
         lambda one, other: one.union(other),
@@ -86,7 +81,7 @@ def pipeline(
     joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
-    schema = result_schema(plan, keep)
+    schema = result_schema(plan, [stream.chosen for stream in plan.streams])
     return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))
 
 
@@ -166,14 +161,16 @@ def _labels(session: SparkSession, shards: int) -> tuple[int, ...]:
 def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]) -> DataFrame:
     stream = plan.streams[position]
     # Spark takes a dot in a name for a field, so the columns go by their numbers.
-    numbered = frame.toDF(*(f"c{number}" for number in range(len(stream.schema))))
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+    number_of = {name: f"c{number}" for number, name in enumerate(frame.columns)}
+    needed = numbered.select(*(number_of[name] for name in stream.schema.names))
     key = [
-        f.col(f"c{stream.schema.get_field_index(name)}").cast(from_arrow_type(kind))
+        f.col(number_of[name]).cast(from_arrow_type(kind))
         for name, kind in zip(stream.key, plan.key_types, strict=True)
     ]
     shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
     pack = Pack(position, stream.schema, labels)
-    return numbered.withColumn("shard", shard).mapInArrow(pack, PACKED)
+    return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
 
 def _compile(plan: Plan) -> None:
