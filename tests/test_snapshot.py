@@ -105,8 +105,45 @@ def test_the_streams_of_another_join_are_refused():
     with pytest.raises(StateError, match=r"streams was 'a, b' and is 'a, c'"):
         KeyedJoin.restore(other.plan({"a": SCHEMA, "c": SCHEMA}), saved)
     wider = SCHEMA.append(pa.field("more", pa.int8()))
-    with pytest.raises(StateError, match=r"columns was .*; .* and is .*more int8"):
+    with pytest.raises(StateError, match=r"it kept no column 'more' of stream 'a'; .*start anew"):
         KeyedJoin.restore(SAID.plan({"a": wider, "b": wider}), saved)
+    other_type = SCHEMA.set(2, pa.field("text", pa.binary()))
+    with pytest.raises(StateError, match=r"column 'text' of stream 'b' was 'string' and is 'bin"):
+        KeyedJoin.restore(SAID.plan({"a": SCHEMA, "b": other_type}), saved)
+
+
+def test_fewer_columns_may_be_chosen_later_but_none_that_were_not_kept():
+    said = join("a", "b").on("k").within(10**6, time="ts")
+    chosen = said.select("a.text", "b.ts")
+    whole = KeyedJoin(plan(said))
+    fed(whole, 0)
+    snapshot = whole.snapshot()
+    for part in (1, 2):
+        # The state has segments with all columns, and later ones without.
+        fewer = KeyedJoin.restore(plan(chosen), snapshot)
+        assert fed(fewer, part) == [
+            {"a": {"text": made["a"]["text"]}, "b": {"ts": made["b"]["ts"]}, "time": made["time"]}
+            for made in fed(whole, part)
+        ]
+        assert fewer.ledger().streams == whole.ledger().streams
+        assert fewer.ledger().payload_bytes < whole.ledger().payload_bytes
+        snapshot.apply(fewer.seal())
+    widths = {len(rows.schema) for (input, _), rows in snapshot.segments.items() if input == 1}
+    assert widths == {3 + 1, 2 + 1}  # and the number of arrival
+    for other in (said, said.select("b.text"), said.select("a", "b")):
+        with pytest.raises(StateError, match=r"it kept no column 'text' of stream 'b'\. Restore"):
+            KeyedJoin.restore(plan(other), snapshot)
+    again = KeyedJoin.restore(plan(said.select("b.k", "a")), snapshot)
+    assert list(fed(again, 3)[0]) == ["a", "b", "time"]
+
+
+def test_a_policy_that_needs_a_column_that_was_not_kept_is_refused():
+    number = SCHEMA.set(2, pa.field("text", pa.int8()))
+    chosen = SAID.select("time")
+    saved = KeyedJoin(chosen.plan({"a": number, "b": number})).snapshot()
+    by_column = chosen.shed(by={"a": "text", "b": "ts"})
+    with pytest.raises(StateError, match=r"it kept no column 'text' of stream 'a'\. Restore"):
+        KeyedJoin.restore(by_column.plan({"a": number, "b": number}), saved)
 
 
 def test_bytes_that_are_no_snapshot_are_refused():

@@ -45,13 +45,17 @@ class Head:
     def changed(self, about: dict[str, str]) -> set[str]:
         """The parts of a join that are other now than when the state was made.
 
+        Columns that the state holds and the join no longer needs are no such part.
+
         Raises:
             StateError: if the state cannot serve the join; it says what has changed.
         """
         changed = {part for part, now in about.items() if self.about.get(part) != now}
         if changed - MAY_CHANGE:
             said = "; ".join(
-                f"{part} was {self.about.get(part)!r} and is {about[part]!r}"
+                f"{part} was {self.about[part]!r} and is {about[part]!r}"
+                if part in self.about
+                else f"it kept no {part}"
                 for part in about
                 if part in changed - MAY_CHANGE
             )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamshed.columns import Column
 from streamshed.kernels.core import (
     ARRIVALS,
     BOUNDLESS,
@@ -561,14 +562,15 @@ def _most(budgets: npt.NDArray[np.int64]) -> int:
 
 def _about(plan: Plan) -> dict[str, str]:
     """What a snapshot depends on, in words."""
+    columns = {
+        str(Column(stream.name, column.name, column.type)): str(column.type)
+        for stream in plan.streams
+        for column in stream.schema
+    }
     return {
         "streams": ", ".join(stream.name for stream in plan.streams)
         if plan.by is None
         else plan.by,
-        "columns": "; ".join(
-            f"{stream.name}: " + ", ".join(f"{f.name} {f.type}" for f in stream.schema)
-            for stream in plan.streams
-        ),
         "key": "; ".join(", ".join(stream.key) for stream in plan.streams),
         "times": f"{[stream.time for stream in plan.streams]} as {plan.time_type}",
         "windows": f"{[stream.window or stream.last for stream in plan.streams]}, late {plan.late}",
@@ -578,4 +580,5 @@ def _about(plan: Plan) -> dict[str, str]:
         "members": f"at least {plan.at_least}" if plan.at_least else "complete",
         "seed": str(plan.seed),
         "shards": ", ".join(map(str, plan.shards)),
+        **columns,
     }
