@@ -65,6 +65,16 @@ def test_replay_prints_the_ledger_and_writes_the_results(files, tmp_path):
     ]
 
 
+def test_replay_writes_the_columns_that_are_chosen(files, tmp_path):
+    inputs, tables = files
+    out = tmp_path / "results.parquet"
+    chosen = ["--select", "b.price", "--select", "b.k"]
+    done = run("replay", *inputs, *WINDOW, *chosen, "--out", out)
+    expected = SAID.select("b.price", "b.k").replay(tables)
+    assert done.stdout.strip() == str(SAID.replay(tables).ledger)
+    assert pq.read_table(out).to_pylist() == expected.table.to_pylist()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -118,6 +128,7 @@ def test_late_rows_are_noted(files, tmp_path):
         (["replay", "a=1", "b=2", "--on", "k", "--within", "soon", "--time", "ts"], ["'soon'"]),
         (["replay", "a=1", "b=2", "--on", "k", "--on", "a=x"], ["'k'", "--on clicks=ad_id"]),
         (["replay", "a=1", "b=2", *WINDOW, "--shed", "oldst"], ["'oldst'", "oldest"]),
+        (["replay", "a=1", "b=2", *WINDOW, "--select", "c.x"], ["no stream 'c'", "'a', 'b'"]),
         (["replay", "a=1", "b=2", *WINDOW, "--clock", "mid"], ["'mid'", "'min' or 'max'"]),
         (["demo", "--policy", "oldst"], ["'oldst'", "did you mean 'oldest'?"]),
         (["reproduce", "existance"], ["'existance'", "Did you mean 'existence'?"]),

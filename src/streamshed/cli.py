@@ -218,6 +218,10 @@ def replay(
     partial: Annotated[
         int | None, typer.Option(help="The least number of members of a partial result.")
     ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(help="STREAM.COLUMN, or STREAM, to have in results; several times for more."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A Parquet file for the results.")] = None,
 ) -> None:
@@ -245,6 +249,8 @@ def replay(
         said = said.shed(shed, by=shed_by)
     if partial is not None:
         said = said.partial(at_least=partial)
+    if select:
+        said = said.select(*select)
     typer.echo(_replayed(said, inputs, out))
 
 
