@@ -58,7 +58,7 @@ def replay(join: Join, data: Any, streams: Mapping[str, Any]) -> Replay:
     """
     running = _Running(join, _sources(join, data, streams))
     batches = list(running.results())
-    schema = result_schema(running.operator.plan, running.operator.columns)
+    schema = result_schema(running.operator.plan)
     late = {
         source.name: pa.Table.from_batches(found, source.schema)
         for source, found in zip(running.sources, running.late or [], strict=True)
@@ -74,7 +74,7 @@ class Batches(Iterator[pa.RecordBatch]):
     """
 
     def __init__(self, running: _Running) -> None:
-        self.schema: pa.Schema = result_schema(running.operator.plan, running.operator.columns)
+        self.schema: pa.Schema = result_schema(running.operator.plan)
         self._running = running
         self._results = running.results()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -106,8 +106,6 @@ class KeyedJoin:
 
     Args:
         plan: the join, checked against its inputs.
-        keep: for each input the columns that results have; those that the plan has chosen by
-            default.
         whole: whether all columns of the plan are kept: checkpoints and late rows need them.
         memory: where the arrays are.
     """
@@ -115,19 +113,13 @@ class KeyedJoin:
     def __init__(
         self,
         plan: Plan,
-        keep: Sequence[Sequence[str]] | None = None,
         whole: bool = True,
         memory: Memory | None = None,
     ) -> None:
         self.plan = plan
         self.checked = needs_check(plan.key_types)
-        wanted = keep if keep is not None else [stream.chosen for stream in plan.streams]
-        self.columns = [list(names) for names in wanted]
         self.intake = Intake(plan)
-        self.payload = [
-            Payload(_kept(stream, names, self.checked, whole))
-            for stream, names in zip(plan.streams, self.columns, strict=True)
-        ]
+        self.payload = [Payload(_kept(stream, self.checked, whole)) for stream in plan.streams]
         self.policy: Policy = plan.policy if self._bounded() else Exact()
         lanes = len(plan.streams)
         pools = lanes if any(stream.rows is not None for stream in plan.streams) else 1
@@ -293,7 +285,6 @@ class KeyedJoin:
         batch, rejected = make_results(
             self.plan,
             self.payload,
-            self.columns,
             self.checked,
             block.time,
             block.members,
@@ -419,12 +410,11 @@ class KeyedJoin:
         cls,
         plan: Plan,
         snapshot: Snapshot,
-        keep: Sequence[Sequence[str]] | None = None,
         memory: Memory | None = None,
     ) -> KeyedJoin:
         """The join as it was when the snapshot was taken."""
         head = snapshot.head
-        join = cls(plan, keep, memory=memory)
+        join = cls(plan, memory=memory)
         anew = head.changed(_about(plan))
         join.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
         batch, arrivals, marks = join._read_again(snapshot)
@@ -535,9 +525,9 @@ def _owned(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(column, requirements=["C", "W"])
 
 
-def _kept(stream: StreamPlan, names: Sequence[str], checked: bool, whole: bool) -> pa.Schema:
+def _kept(stream: StreamPlan, checked: bool, whole: bool) -> pa.Schema:
     """The columns of an input that are kept: those of results, and those needed besides."""
-    kept = stream.schema.names if whole else [*names, *(stream.key if checked else ())]
+    kept = stream.schema.names if whole else [*stream.chosen, *(stream.key if checked else ())]
     return pa.schema([column for column in stream.schema if column.name in kept])
 
 

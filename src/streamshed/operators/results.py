@@ -14,12 +14,12 @@ from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.selection import MEMBERS, TIME
 
 
-def result_schema(plan: Plan, columns: Sequence[Sequence[str]]) -> pa.Schema:
+def result_schema(plan: Plan) -> pa.Schema:
     """The columns of a result: one for each stream of which there are any, and the time."""
     fields = []
-    for stream, names in zip(plan.streams, columns, strict=True):
-        if names:
-            kind = pa.struct([stream.schema.field(name) for name in names])
+    for stream in plan.streams:
+        if stream.chosen:
+            kind = pa.struct([stream.schema.field(name) for name in stream.chosen])
             members = pa.field(MEMBERS, pa.list_(kind))
             fields.append(pa.field(stream.name, kind) if plan.by is None else members)
     return pa.schema([*fields, pa.field(TIME, plan.time_type)])
@@ -28,7 +28,6 @@ def result_schema(plan: Plan, columns: Sequence[Sequence[str]]) -> pa.Schema:
 def named_results(
     plan: Plan,
     payload: Sequence[Payload],
-    columns: Sequence[Sequence[str]],
     checked: bool,
     time: npt.NDArray[np.int64],
     members: Places,
@@ -37,16 +36,16 @@ def named_results(
     """Results with one struct column for each stream, and how many candidates were no results."""
     places = members.reshape(len(time), len(plan.streams))
     taken = [
-        rows.take(np.ascontiguousarray(places[:, i]), _asked(plan.streams[i], names, checked))
-        for i, (rows, names) in enumerate(zip(payload, columns, strict=True))
+        rows.take(np.ascontiguousarray(places[:, i]), _asked(plan.streams[i], checked))
+        for i, rows in enumerate(payload)
     ]
-    schema = result_schema(plan, columns)
+    schema = result_schema(plan)
     structs = [
         _struct(taken[i], schema.field(stream.name).type, places[:, i] < 0)
         if plan.at_least
         else _struct(taken[i], schema.field(stream.name).type)
         for i, stream in enumerate(plan.streams)
-        if columns[i]
+        if stream.chosen
     ]
     batch = pa.RecordBatch.from_arrays([*structs, _times(time, plan)], schema=schema)
     if not checked or len(time) == 0:
@@ -66,18 +65,17 @@ def named_results(
 def told_apart_results(
     plan: Plan,
     payload: Sequence[Payload],
-    columns: Sequence[Sequence[str]],
     checked: bool,
     time: npt.NDArray[np.int64],
     members: Places,
     ends: npt.NDArray[np.int64],
 ) -> tuple[pa.RecordBatch, int]:
     """Results with a list of members each, the newcomer first."""
-    schema = result_schema(plan, columns)
-    taken = payload[0].take(members, _asked(plan.streams[0], columns[0], checked))
+    schema = result_schema(plan)
+    taken = payload[0].take(members, _asked(plan.streams[0], checked))
     starts = np.concatenate([np.zeros(1, np.int64), ends])
     lists = []
-    if columns[0]:
+    if plan.streams[0].chosen:
         values = _struct(taken, schema.field(MEMBERS).type.value_type)
         lists = [pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)]
     batch = pa.RecordBatch.from_arrays([*lists, _times(time, plan)], schema=schema)
@@ -92,9 +90,9 @@ def told_apart_results(
     return _only(batch, true)
 
 
-def _asked(stream: StreamPlan, columns: Sequence[str], checked: bool) -> list[str]:
+def _asked(stream: StreamPlan, checked: bool) -> list[str]:
     """The columns that are taken: those of results, and the key where it has to be checked."""
-    return list(dict.fromkeys([*columns, *(stream.key if checked else ())]))
+    return list(dict.fromkeys([*stream.chosen, *(stream.key if checked else ())]))
 
 
 def _only(batch: pa.RecordBatch, true: npt.NDArray[np.bool_]) -> tuple[pa.RecordBatch, int]:

@@ -81,7 +81,7 @@ def pipeline(
     joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
-    schema = result_schema(plan, [stream.chosen for stream in plan.streams])
+    schema = result_schema(plan)
     return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))
 
 
