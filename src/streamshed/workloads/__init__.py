@@ -4,8 +4,9 @@ Every workload is a small frozen dataclass whose `tables()` gives one Arrow tabl
 same for the same seed.
 """
 
+from streamshed.workloads.base import Workload
 from streamshed.workloads.existence import ExistenceWorkload
-from streamshed.workloads.mixed import MixedWorkload, Workload
+from streamshed.workloads.mixed import MixedWorkload
 from streamshed.workloads.normal import NormalWorkload
 from streamshed.workloads.weblog import (
     WebLog,

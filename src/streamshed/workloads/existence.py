@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.workloads.arrivals import SECOND, Ints, on_the_beat, stream_names, timestamps
+from streamshed.workloads.arrivals import SECOND, Ints, on_the_beat, timestamps
+from streamshed.workloads.base import Workload
 from streamshed.workloads.checks import require
 
 Floats = npt.NDArray[np.float64]
@@ -84,7 +85,7 @@ def orders(streams: int) -> Ints:
 
 
 @dataclass(frozen=True)
-class ExistenceWorkload:
+class ExistenceWorkload(Workload):
     """Streams in which every key appears at most once, in an order of streams drawn for it.
 
     A key is given one of all possible orders (`orders`), by a Zipf distribution over a random
@@ -134,9 +135,6 @@ class ExistenceWorkload:
         42
     """
 
-    streams: int = 5
-    tuples: int = 10_000
-    rate: float = 10.0
     alpha: float = 0.0
     spread: float = 20.0
     seed: int = 0
@@ -149,8 +147,7 @@ class ExistenceWorkload:
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
         require(2 <= self.streams <= 8, "streams", self.streams, "2 to 8 (the orders are listed)")
-        require(self.tuples >= 1, "tuples", self.tuples, "1 or more")
-        require(self.rate > 0, "rate", self.rate, "more than 0 rows per second")
+        super().__post_init__()
         require(self.alpha >= 0, "alpha", self.alpha, "0 or more")
         require(
             0 < self.spread < self.seconds,
@@ -174,16 +171,6 @@ class ExistenceWorkload:
             self.repertoire,
             f'None, or 1 to {len(orders(self.streams))} with ranking="all"',
         )
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the streams."""
-        return stream_names(self.streams)
-
-    @property
-    def seconds(self) -> float:
-        """The length of the trace."""
-        return self.tuples / self.rate
 
     def tables(self) -> dict[str, pa.Table]:
         """Generate the streams.

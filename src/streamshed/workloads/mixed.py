@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from streamshed.workloads.arrivals import SECOND, Ints, stream_names, timestamps
+from streamshed.workloads.base import Workload
 from streamshed.workloads.checks import require
-
-
-class Workload(Protocol):
-    """What can be laid side by side: every generator of this package."""
-
-    unique_keys: ClassVar[bool]
-    """Whether every key is at most once in a stream, and two workloads have none in common."""
-
-    @property
-    def streams(self) -> int:
-        """How many streams there are."""
-
-    @property
-    def seconds(self) -> float:
-        """The length of the trace."""
-
-    def tables(self) -> dict[str, pa.Table]:
-        """Each stream, with the columns `key` and `time`."""
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from streamshed.workloads.arrivals import regular_streams, stream_names
+from streamshed.workloads.arrivals import regular_streams
+from streamshed.workloads.base import Workload
 from streamshed.workloads.checks import require
 
 
 @dataclass(frozen=True)
-class NormalWorkload:
+class NormalWorkload(Workload):
     """Streams whose keys are independent draws from one normal distribution, rounded.
 
     Attributes:
@@ -32,31 +32,14 @@ class NormalWorkload:
         '1970-01-01T00:00:00.150000+00:00'
     """
 
-    streams: int = 5
-    tuples: int = 10_000
-    rate: float = 10.0
     mean: float = 100.0
     variance: float = 25.0
     seed: int = 0
 
-    unique_keys: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
-        require(self.streams >= 2, "streams", self.streams, "2 or more")
-        require(self.tuples >= 1, "tuples", self.tuples, "1 or more")
-        require(self.rate > 0, "rate", self.rate, "more than 0 rows per second")
+        super().__post_init__()
         require(self.variance > 0, "variance", self.variance, "more than 0")
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the streams."""
-        return stream_names(self.streams)
-
-    @property
-    def seconds(self) -> float:
-        """The length of the trace."""
-        return self.tuples / self.rate
 
     def tables(self) -> dict[str, pa.Table]:
         """Generate the streams.

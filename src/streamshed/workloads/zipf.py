@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.workloads.arrivals import Ints, regular_streams, stream_names
+from streamshed.workloads.arrivals import Ints, regular_streams
+from streamshed.workloads.base import Workload
 from streamshed.workloads.checks import require
 
 
 @dataclass(frozen=True)
-class ZipfWorkload:
+class ZipfWorkload(Workload):
     """Streams whose keys are independent draws from a Zipf distribution.
 
     The key of rank r comes with a probability that is proportional to r^-skew. Which key has which
@@ -37,21 +38,14 @@ class ZipfWorkload:
         [[34, 2, 29, 34, 2, 28], [34, 34, 34, 34, 34, 35]]
     """
 
-    streams: int = 5
-    tuples: int = 10_000
-    rate: float = 10.0
     keys: int = 10_000
     skew: float | tuple[float, ...] = 1.0
     popular: Literal["same", "own"] = "same"
     seed: int = 0
 
-    unique_keys: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
-        require(self.streams >= 2, "streams", self.streams, "2 or more")
-        require(self.tuples >= 1, "tuples", self.tuples, "1 or more")
-        require(self.rate > 0, "rate", self.rate, "more than 0 rows per second")
+        super().__post_init__()
         require(self.keys >= 1, "keys", self.keys, "1 or more")
         require(
             len(self.skews) == self.streams and min(self.skews) >= 0,
@@ -60,16 +54,6 @@ class ZipfWorkload:
             f"0 or more, one number or {self.streams}, as there are streams",
         )
         require(self.popular in ("same", "own"), "popular", self.popular, '"same" or "own"')
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the streams."""
-        return stream_names(self.streams)
-
-    @property
-    def seconds(self) -> float:
-        """The length of the trace."""
-        return self.tuples / self.rate
 
     @property
     def skews(self) -> tuple[float, ...]:
