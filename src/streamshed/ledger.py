@@ -34,6 +34,26 @@ class StreamLedger:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A number that is known up to chance, and the interval in which it is with 95 % confidence.
+
+    Examples:
+        >>> Estimate(10.0, 7.5, 14.0)
+        Estimate(value=10.0, low=7.5, high=14.0)
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, variance: float) -> Estimate:
+        """The estimate of a count, given the variance of its value."""
+        reach = 1.96 * variance**0.5
+        return cls(value, max(0.0, value - reach), value + reach)
+
+
+@dataclass(frozen=True)
 class Ledger:
     """What became of all tuples, and what was made of them.
 
@@ -51,6 +71,14 @@ class Ledger:
     """Bytes of the join's state beyond the users' rows."""
     payload_bytes: int = 0
     """Bytes of the users' rows that are kept."""
+    missed: Estimate | None = None
+    """Results that shedding has cost so far; None if that is not estimated."""
+    missed_lately: Estimate | None = None
+    """Those of the last minute, or of the last window where time is a plain number."""
+    sample_rate: float = 0.0
+    """The part of all keys that is followed at present, to estimate what is missed."""
+    sample_bytes: int = 0
+    """Bytes of the sample of keys that are followed."""
 
     @property
     def balanced(self) -> bool:

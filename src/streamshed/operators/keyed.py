@@ -35,8 +35,8 @@ from streamshed.kernels.core import (
     grown,
     make,
 )
-from streamshed.kernels.table import refill
-from streamshed.ledger import Ledger, StreamLedger
+from streamshed.kernels.sampling import sample_layout
+from streamshed.ledger import Estimate, Ledger, StreamLedger
 from streamshed.operators.buffers import (
     EMITTING,
     LATECOMERS,
@@ -48,6 +48,7 @@ from streamshed.operators.buffers import (
     work_room,
 )
 from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Delta, Head, SegmentName, Snapshot
+from streamshed.operators.following import follow_again
 from streamshed.operators.intake import NOTHING, WORTHLESS, Intake, StreamNames, Tuples, needs_check
 from streamshed.operators.keyed_loop import (
     DONE,
@@ -61,6 +62,20 @@ from streamshed.operators.keyed_loop import (
 from streamshed.operators.payload import Payload, Places, live_offsets, places_in
 from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.operators.results import named_results, told_apart_results
+from streamshed.operators.room import directory, enough, roomier
+from streamshed.operators.sample import (
+    ROWS,
+    SAMPLE,
+    TRUE,
+    in_use,
+    missed,
+    missed_lately,
+    new_sample,
+    rows_again,
+    sample_bytes,
+    sample_room,
+    sampled_rows,
+)
 from streamshed.policies import Exact, Policy
 
 CHUNK = 1 << 16
@@ -147,9 +162,16 @@ class KeyedJoin:
         self.state: Any = make(self.policy.state, layout, self.shape, self.memory, POLICY)
         self.work = work_room(0, lanes, plan.by is not None)
         self.out = out_room(OUTPUT, lanes, CHUNK)
+        self.sample = new_sample(plan, self.core, self.shape, self.memory, self.policy.follows)
         self.rejected = 0
         self.expected = 0
         self.restored = 0
+        self.refollowed = 0
+
+    @property
+    def sampling(self) -> bool:
+        """Whether some keys are followed to estimate what is missed."""
+        return bool(self.sample.sieve[0]["rate"] > 0)
 
     def _bounded(self) -> bool:
         plan = self.plan
@@ -211,7 +233,7 @@ class KeyedJoin:
         status = None
         while status != DONE:
             self.out.filled[:] = 0
-            status = run(self.core, self.state, batch, self.work, self.out)
+            status = run(self.core, self.state, self.sample, batch, self.work, self.out)
             late = self.out.late[: self.out.filled[LATECOMERS]]
             if late.size:
                 yield Late(batch.stream[late], batch.payload[late])
@@ -233,36 +255,33 @@ class KeyedJoin:
         stored, fullest = int(held.sum()), int(held.max())
         # After a restart there may be more rows than the budget allows now, for a moment.
         most = max(_most(budget), self.restored)
-        rows = _enough(old.rows, max(stored + tuples, self.expected // 4), most)
-        streams = _enough(old.streams, len(self.intake.names.number)) if plan.by else old.streams
+        rows = enough(old.rows, max(stored + tuples, self.expected // 4), most)
+        streams = enough(old.streams, len(self.intake.names.number)) if plan.by else old.streams
         disordered = self.intake.disorder > 0
         disorder = int(core.sizes.max()) + tuples if disordered else 0
         shape = replace(
             old,
             rows=rows,
             keys=rows + 1,
-            table=max(old.table, _directory(min(rows, int(core.numbers[KEYS_USED]) + tuples))),
+            table=max(old.table, directory(min(rows, int(core.numbers[KEYS_USED]) + tuples))),
             streams=streams,
             recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
-            held=_enough(old.held, fullest + tuples, max(int(budget.max()), self.restored))
+            held=enough(old.held, fullest + tuples, max(int(budget.max()), self.restored))
             if self._bounded()
             else 0,
-            disorder=_enough(old.disorder, disorder, rows),
+            disorder=enough(old.disorder, disorder, rows),
             out_of_order=disordered,
+            **sample_room(self.sample, old, tuples, self.refollowed, disordered),
         )
         if shape == old:
             return
-        layout = core_layout()
-        others = {name: field for name, field in layout.items() if name != "table"}
-        self.core = grown(core, others, shape, self.memory, CORE)
-        if shape.table != old.table:
-            table = layout["table"]
-            empty = table.grown(table.nothing(), shape, self.memory, CORE + "table")
-            self.core = self.core._replace(table=empty)
-            refill(self.core)
+        self.core = roomier(core, shape, self.memory, CORE)
+        true = roomier(self.sample.core, shape.of_sample, self.memory, TRUE)
+        self.sample = self.sample._replace(core=true)
         self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
-        self.work = work_room(shape.rows, shape.streams, plan.by is not None)
-        if plan.by and shape.streams + 1 > self.out.payload.size:
+        by = plan.by is not None
+        self.work = work_room(max(shape.rows, shape.sample_rows), shape.streams, by)
+        if by and shape.streams + 1 > self.out.payload.size:
             self.out = out_room(OUTPUT, 1 + shape.streams // OUTPUT, CHUNK)
         self.shape = shape
 
@@ -274,6 +293,7 @@ class KeyedJoin:
         rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         readmit(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         shed_down(self.core, self.state)
+        follow_again(self.state, self.sample, nothing, NO_TIMES, False)
         self.seal()
 
     def compact(self) -> None:
@@ -318,17 +338,26 @@ class KeyedJoin:
             results=int(self.core.numbers[RESULTS]) - self.rejected,
             state_bytes=self.state_bytes(),
             payload_bytes=sum(payload.nbytes() for payload in self.payload),
+            **self._estimates(),
         )
+
+    def _estimates(self) -> dict[str, Any]:
+        """What the sample says; without a budget nothing is missed."""
+        if not self.sampling:
+            nothing = None if self._bounded() else Estimate(0.0, 0.0, 0.0)
+            return {"missed": nothing, "missed_lately": nothing}
+        return {
+            "missed": missed(self.sample),
+            "missed_lately": missed_lately(self.sample, self.plan, self.core),
+            "sample_rate": float(self.sample.sieve[0]["rate"]),
+            "sample_bytes": sample_bytes(self.sample, self.shape),
+        }
 
     def state_bytes(self) -> int:
         """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work."""
         used = self._used()
-        layouts = [core_layout(), self.policy.layout(self.shape)]
-        fields = [field for layout in layouts for field in layout.values()]
         partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
-        return partners + sum(
-            used.room(field.per) * field.times * np.dtype(field.dtype).itemsize for field in fields
-        )
+        return partners + used.nbytes(core_layout()) + used.nbytes(self.policy.layout(self.shape))
 
     def _used(self) -> Shape:
         """The part of the room that is or was in use: rows and keys are numbered from 0."""
@@ -390,10 +419,13 @@ class KeyedJoin:
             "numbers": self.core.numbers.copy(),
             "newest": self.core.lanes["newest"].copy(),
         }
+        followed, sampled = sampled_rows(self.sample)
+        if self.sampling:
+            arrays |= {ROWS + name: column for name, column in sampled.items()}
         for prefix, state, layout in self._states():
             for name, form in layout.items():
                 if form.kept:
-                    arrays[prefix + name] = getattr(state, name).copy()
+                    arrays[prefix + name] = in_use(getattr(state, name), form, followed)
         if self.policy.marks == "moving":
             arrays["marks"] = self._marks(rows[np.argsort(self.core.rows["arrival"][rows])])
         numbers = {
@@ -404,13 +436,14 @@ class KeyedJoin:
             "next_segments": [payload.next_segment for payload in self.payload],
             "sealed": [list(payload.sealed.items()) for payload in self.payload],
         }
-        return Head(_about(self.plan), numbers, arrays, list(self.intake.names.number))
+        return Head(self._about(), numbers, arrays, list(self.intake.names.number))
 
     def _states(self) -> list[tuple[str, Any, dict[str, Field]]]:
-        return [
+        states = [
             (CORE, self.core, core_layout()),
             (POLICY, self.state, self.policy.layout(self.shape)),
         ]
+        return [*states, (SAMPLE, self.sample, sample_layout())] if self.sampling else states
 
     def snapshot(self) -> Snapshot:
         """All that is needed to go on later, or elsewhere, as if nothing had happened."""
@@ -428,12 +461,17 @@ class KeyedJoin:
         """The join as it was when the snapshot was taken."""
         head = snapshot.head
         join = cls(plan, keep, memory=memory)
-        anew = head.changed(_about(plan))
+        changed = head.changed(join._about())
+        anew = bool(changed - {"estimate"})
         join.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
         batch, arrivals, marks = join._read_again(snapshot)
+        followed, follows = batch, arrivals
+        same_sample = join.sampling and not changed & {"estimate", "seed"}
+        if same_sample:
+            followed, follows = rows_again(head.arrays)
         join._resume(head)
-        join.restored = len(arrivals)
-        join._make_room(len(arrivals))
+        join.restored, join.refollowed = len(arrivals), len(follows)
+        join._make_room(max(join.restored, join.refollowed))
         join.core.lanes["newest"] = head.arrays["newest"]
         if anew:
             readmit(join.core, join.state, batch, arrivals, batch.worth)
@@ -441,18 +479,23 @@ class KeyedJoin:
             rebuild(join.core, join.state, batch, arrivals, head.arrays.get("marks", marks))
         for prefix, state, layout in join._states():
             for name, form in layout.items():
-                if form.kept and not (anew and prefix == POLICY):
-                    array, saved = getattr(state, name), head.arrays[prefix + name]
+                saved = head.arrays.get(prefix + name, NO_TIMES)
+                made_anew = (anew and prefix == POLICY) or (name == "sieve" and not same_sample)
+                if form.kept and not made_anew:
+                    array = getattr(state, name)
                     used = min(len(array), len(saved))  # the room may differ, not what is in use
                     array[:used] = saved[:used]
+        if join.sampling:
+            tell = anew or not same_sample
+            follow_again(join.state, join.sample, followed, follows, tell)
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
         join.core.numbers[kept] = head.arrays["numbers"][kept]
         # Rows are numbered anew, in the order of their arrival.
-        recent = join.core.recent
-        recent["row"] = np.searchsorted(arrivals, recent["arrival"])
-        gone = ~np.isin(recent["arrival"], arrivals)
-        recent["row"][gone] = 0
-        recent["arrival"][gone] = NONE
+        recent, true = join.core.recent, join.sample.core
+        entered = true.rows["arrival"][: true.numbers[ROWS_USED]]
+        recent["row"] = _places(recent["arrival"], arrivals)
+        recent["followed"] = _places(recent["arrival"], entered)
+        recent["arrival"][(recent["row"] == NONE) & (recent["followed"] == NONE)] = NONE
         if anew:
             shed_down(join.core, join.state)
         return join
@@ -470,17 +513,17 @@ class KeyedJoin:
             arrays: gives the array of a name.
             snapshot: the head and the segments; what has left them is known from the arrays.
         """
+
+        def left(prefix: str, layout: dict[str, Field]) -> dict[str, Any]:
+            return {n: arrays(prefix + n, np.dtype(form.dtype)) for n, form in layout.items()}
+
         self.shape = shape
-        self.core, self.state = (
-            state._replace(
-                **{
-                    name: arrays(prefix + name, np.dtype(form.dtype))
-                    for name, form in layout.items()
-                }
-            )
-            for prefix, state, layout in self._states()
-        )
-        self.work = work_room(shape.rows, shape.streams, self.plan.by is not None)
+        self.core = self.core._replace(**left(CORE, core_layout()))
+        self.state = self.state._replace(**left(POLICY, self.policy.layout(shape)))
+        true = self.sample.core._replace(**left(TRUE, core_layout()))
+        self.sample = self.sample._replace(core=true, **left(SAMPLE, sample_layout()))
+        rows = max(shape.rows, shape.sample_rows)
+        self.work = work_room(rows, shape.streams, self.plan.by is not None)
         self._resume(snapshot.head)
         for position, sealed in enumerate(snapshot.head.numbers["sealed"]):
             payload = self.payload[position]
@@ -488,9 +531,13 @@ class KeyedJoin:
                 stored = snapshot.segments[position, number]
                 payload.unseal(number, stored.select(payload.schema.names), wanted)
 
+    def _about(self) -> dict[str, str]:
+        followed = f"{self.plan.rate}, at least {self.policy.follows}" if self.sampling else "none"
+        return _about(self.plan) | {"estimate": followed}
+
     def left_by(self, head: Head) -> bool:
         """Whether the very same join has left a state, so that its arrays can be taken over."""
-        return not head.changed(_about(self.plan))
+        return not head.changed(self._about())
 
     def _resume(self, head: Head) -> None:
         """Take up the numbers of a head that are not in the arrays."""
@@ -550,18 +597,11 @@ def _kept(
     return pa.schema([stream.schema.field(name) for name in dict.fromkeys(kept)])
 
 
-def _enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
-    """Room that grows fourfold, so that growing is rare, and never beyond the most."""
-    needed = min(needed, most)
-    return have if needed <= have else min(most, 4 * needed)
-
-
-def _directory(keys: int) -> int:
-    """The size of a directory for so many keys: a power of two, at most two thirds full.
-
-    It grows with the keys, not with the room: a sparse directory costs a cache miss for each tuple.
-    """
-    return 1 << int(keys * 1.5 + 1).bit_length()
+def _places(
+    arrivals: npt.NDArray[np.int64], entered: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The places of arrivals among those entered, in their order, or NONE."""
+    return np.where(np.isin(arrivals, entered), np.searchsorted(entered, arrivals), NONE)
 
 
 def _most(budgets: npt.NDArray[np.int64]) -> int:

@@ -1,0 +1,183 @@
+"""The sample of a running join: made, given room, saved and read again; and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.kernels.core import (
+    ARRIVALS,
+    BOUNDLESS,
+    KEY_HASH,
+    KEYS_USED,
+    NEWEST,
+    ROWS_USED,
+    Core,
+    Field,
+    Memory,
+    Shape,
+    core_layout,
+    make,
+)
+from streamshed.kernels.random import GOLDEN
+from streamshed.kernels.sampling import EVERY, GROUPS, MISSED, STEPS, Sample, sample_layout
+from streamshed.ledger import Estimate
+from streamshed.operators.buffers import Batch
+from streamshed.operators.keyed_loop import live_rows
+from streamshed.operators.plan import Plan
+from streamshed.operators.room import directory, enough
+
+SAMPLE, TRUE, ROWS = "sample.", "true.", "followed."
+"""What names of arrays begin with: the tallies, the sample's core, and its rows as saved."""
+
+FOLLOWED = np.dtype([("row", np.int64), ("key", np.int64)])
+
+CAPACITY = 1 << 12
+"""Rows that a sample may hold in any case, if it chooses its rate by itself."""
+PART = 32
+"""Beyond that it may hold one row for so many that the budget allows."""
+_MINUTE = 60_000_000
+
+
+def new_sample(plan: Plan, core: Core, shape: Shape, memory: Memory, least: float) -> Sample:
+    """An empty sample.
+
+    Args:
+        plan: the join.
+        core: its state, of which the sample's is a likeness.
+        shape: the room of the arrays.
+        memory: where they are.
+        least: the rate to which the sample comes down if it chooses its rate by itself.
+    """
+    settings = core.settings._replace(pooled=True, pools=1)
+    true = make(Core, core_layout(), shape.of_sample, memory, TRUE, settings=settings)
+    true.numbers[:] = core.numbers
+    true.lanes[:] = core.lanes
+    # The rows have no budget, but hooks are called for rows of bounded pools alone.
+    true.pools["budget"] = BOUNDLESS - 1
+    sample = make(Sample, sample_layout(), shape, memory, SAMPLE, core=true)
+    sieve = sample.sieve[0]
+    budgets = [rows for rows in core.pools["budget"].tolist() if rows < BOUNDLESS]
+    sieve["salt"] = (plan.seed + 1) * int(GOLDEN) % 2**64
+    sieve["step"] = -(-lately(plan) // STEPS)
+    sieve["capacity"] = BOUNDLESS
+    rate = plan.rate if budgets else 0.0
+    if rate is None:
+        sieve["limit"], sieve["rate"], sieve["least"] = EVERY, 1.0, least
+        sieve["capacity"] = max(CAPACITY, sum(budgets) // PART)
+    elif rate > 0:
+        sieve["limit"] = max(1, int(rate * 2**64) - 1)
+        sieve["rate"] = sieve["least"] = rate
+    return sample
+
+
+def lately(plan: Plan) -> int:
+    """What "lately" means: a minute, or else the longest window (in time, or in rows of all)."""
+    if pa.types.is_timestamp(plan.time_type):
+        return _MINUTE
+    windows = [stream.window for stream in plan.streams if stream.window is not None]
+    return max(1, max(windows) if windows else sum(stream.last or 0 for stream in plan.streams))
+
+
+def sample_room(
+    sample: Sample, old: Shape, tuples: int, restored: int, disordered: bool
+) -> dict[str, int]:
+    """The room that the sample needs for so many tuples more, as fields of a shape."""
+    sieve, true = sample.sieve[0], sample.core
+    if sieve["limit"] == 0:
+        return {}
+    held, capacity = int(true.pools["held"][0]), int(sieve["capacity"])
+    # One row above the capacity is held for a moment; after a restart there may be more of them.
+    rows = enough(old.sample_rows, held + tuples, max(min(capacity, BOUNDLESS) + 1, restored))
+    disorder = int(true.sizes.max()) + tuples if disordered else 0
+    keys = min(rows, int(true.numbers[KEYS_USED]) + tuples)
+    return {
+        "sample_rows": rows,
+        "sample_table": max(old.sample_table, directory(keys)),
+        "sample_disorder": enough(old.sample_disorder, disorder, rows),
+    }
+
+
+def sample_bytes(sample: Sample, shape: Shape) -> int:
+    """Bytes in use by the sample; none if there is no sample."""
+    if sample.sieve[0]["limit"] == 0:
+        return 0
+    true = sample.core
+    used = replace(
+        shape.of_sample,
+        rows=int(true.numbers[ROWS_USED]),
+        keys=int(true.numbers[KEYS_USED]),
+        disorder=min(shape.sample_disorder, int(true.sizes.max())),
+    )
+    return used.nbytes(core_layout()) + shape.nbytes(sample_layout())
+
+
+def sampled_rows(
+    sample: Sample,
+) -> tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]:
+    """The rows of the sample in the order of their arrival, as they are and as they are saved."""
+    true = sample.core
+    used = true.rows[: true.numbers[ROWS_USED]]
+    rows = live_rows(used)
+    rows = rows[np.argsort(used["arrival"][rows])]
+    words = true.keys.reshape(-1, true.settings.key_words)
+    hashes = np.ascontiguousarray(words[:, KEY_HASH : KEY_HASH + 2]).view(np.uint64)[:, 0]
+    keys = used["key"][rows]
+    saved = {name: used[name][rows] for name in ("stream", "time", "arrival")}
+    followed = np.zeros(len(rows), FOLLOWED)
+    followed["row"], followed["key"] = rows, keys
+    return followed, saved | {"hash": hashes[keys]}
+
+
+def rows_again(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[Batch, npt.NDArray[np.int64]]:
+    """The rows of the sample as they were saved: tuples, and their arrival numbers."""
+    stream, time, hashed, arrival = (
+        np.require(arrays[ROWS + name], requirements=["C", "W"])
+        for name in ("stream", "time", "hash", "arrival")
+    )
+    nothing = np.empty(0, np.int64)
+    batch = Batch(stream, time, hashed, np.zeros(len(time), np.int64), nothing > 0, nothing)
+    return batch, arrival
+
+
+def in_use(array: npt.NDArray[Any], form: Field, followed: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array as a checkpoint keeps it.
+
+    What belongs to rows or keys of the sample stands in the order in which these will be entered
+    again: rows by their arrival, keys by that of their first row.
+    """
+    if form.per not in ("sample row", "sample key"):
+        return array.copy()
+    order = followed["row"]
+    if form.per == "sample key":
+        _, first = np.unique(followed["key"], return_index=True)
+        order = followed["key"][np.sort(first)]
+    chosen: npt.NDArray[Any] = array.reshape(-1, form.times)[order]
+    return chosen.ravel()
+
+
+def missed(sample: Sample) -> Estimate:
+    """The results missed so far."""
+    return estimate(float(sample.totals[MISSED]), sample.spread)
+
+
+def missed_lately(sample: Sample, plan: Plan, core: Core) -> Estimate:
+    """The results missed in the last minute, or window."""
+    step = int(sample.sieve[0]["step"])
+    now = int(core.numbers[NEWEST if core.settings.timed else ARRIVALS]) // step
+    steps = sample.steps["number"]
+    recent = (steps > now - -(-lately(plan) // step)) & (steps >= 0)
+    spread = sample.step_spread.reshape(STEPS, GROUPS)[recent].sum(axis=0)
+    return estimate(float(sample.steps["missed"][recent].sum()), spread)
+
+
+def estimate(value: float, spread: npt.NDArray[np.float64]) -> Estimate:
+    """An estimate with its interval, from the sums of random groups."""
+    off = spread - spread.mean()
+    variance = float(off @ off) * GROUPS / (GROUPS - 1)
+    return Estimate.of(value, variance)
