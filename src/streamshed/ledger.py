@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamshed.estimates import Estimate, part_made
+
 
 @dataclass(frozen=True)
 class StreamLedger:
@@ -31,26 +33,6 @@ class StreamLedger:
         """Whether every tuple that arrived is accounted for."""
         rest = self.stored + self.expired + self.shed + self.filtered + self.late + self.queued
         return self.arrived == rest
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number that is known up to chance, and the interval in which it is with 95 % confidence.
-
-    Examples:
-        >>> Estimate(10.0, 7.5, 14.0)
-        Estimate(value=10.0, low=7.5, high=14.0)
-    """
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, value: float, variance: float) -> Estimate:
-        """The estimate of a count, given the variance of its value."""
-        reach = 1.96 * variance**0.5
-        return cls(value, max(0.0, value - reach), value + reach)
 
 
 @dataclass(frozen=True)
@@ -81,6 +63,11 @@ class Ledger:
     """Bytes of the sample of keys that are followed."""
 
     @property
+    def recall(self) -> Estimate | None:
+        """The part of all results that was made; None if what is missed is not estimated."""
+        return None if self.missed is None else part_made(self.results, self.missed)
+
+    @property
     def balanced(self) -> bool:
         """Whether every tuple of every stream is accounted for."""
         return all(stream.balanced for stream in self.streams.values())
@@ -107,4 +94,16 @@ class Ledger:
             "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(pairs))
             for pairs in (list(zip(row, wide, strict=True)) for row in [heads, *rows])
         ]
-        return "\n".join([*lines, f"{self.results:,} results"])
+        return "\n".join([*lines, *self._said()])
+
+    def _said(self) -> list[str]:
+        """What was made and what was missed, in words."""
+        said = [f"{self.results:,} results"]
+        if self.missed is not None and self.recall is not None and self.missed.high > 0:
+            made, low, high = (
+                f"{part:.1%}" for part in (self.recall.value, self.recall.low, self.recall.high)
+            )
+            said.append(f"{self.missed} missed: {made} were made ({low} to {high})")
+        if self.missed_lately is not None and self.missed_lately.high > 0:
+            said.append(f"{self.missed_lately} missed lately")
+        return said

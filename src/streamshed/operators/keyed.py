@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamshed.estimates import Estimate, Tally
 from streamshed.kernels.core import (
     ARRIVALS,
     BOUNDLESS,
@@ -26,6 +27,7 @@ from streamshed.kernels.core import (
     PINNED,
     RESULTS,
     ROWS_USED,
+    SHED,
     Core,
     Field,
     Memory,
@@ -36,7 +38,7 @@ from streamshed.kernels.core import (
     make,
 )
 from streamshed.kernels.sampling import sample_layout
-from streamshed.ledger import Estimate, Ledger, StreamLedger
+from streamshed.ledger import Ledger, StreamLedger
 from streamshed.operators.buffers import (
     EMITTING,
     LATECOMERS,
@@ -66,15 +68,16 @@ from streamshed.operators.room import directory, enough, roomier
 from streamshed.operators.sample import (
     ROWS,
     SAMPLE,
+    SIEVED,
     TRUE,
     in_use,
-    missed,
-    missed_lately,
     new_sample,
     rows_again,
     sample_bytes,
     sample_room,
     sampled_rows,
+    tallied,
+    tallied_lately,
 )
 from streamshed.policies import Exact, Policy
 
@@ -277,7 +280,8 @@ class KeyedJoin:
             return
         self.core = roomier(core, shape, self.memory, CORE)
         true = roomier(self.sample.core, shape.of_sample, self.memory, TRUE)
-        self.sample = self.sample._replace(core=true)
+        tallies = self.sample._replace(core=true)
+        self.sample = grown(tallies, sample_layout(), shape, self.memory, SAMPLE)
         self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
         by = plan.by is not None
         self.work = work_room(max(shape.rows, shape.sample_rows), shape.streams, by)
@@ -293,7 +297,7 @@ class KeyedJoin:
         rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         readmit(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         shed_down(self.core, self.state)
-        follow_again(self.state, self.sample, nothing, NO_TIMES, False)
+        follow_again(self.state, self.sample, nothing, NO_TIMES, False, False)
         self.seal()
 
     def compact(self) -> None:
@@ -347,11 +351,19 @@ class KeyedJoin:
             nothing = None if self._bounded() else Estimate(0.0, 0.0, 0.0)
             return {"missed": nothing, "missed_lately": nothing}
         return {
-            "missed": missed(self.sample),
-            "missed_lately": missed_lately(self.sample, self.plan, self.core),
+            "missed": self.missed().estimate(),
+            "missed_lately": self.missed(lately=True).estimate(),
             "sample_rate": float(self.sample.sieve[0]["rate"]),
             "sample_bytes": sample_bytes(self.sample, self.shape),
         }
+
+    def missed(self, lately: bool = False) -> Tally:
+        """What the sample says of the results missed so far, or lately."""
+        if not self.core.counts.reshape(-1, FATES)[:, SHED].any():
+            return Tally()
+        if lately:
+            return tallied_lately(self.sample, self.plan, self.core)
+        return tallied(self.sample)
 
     def state_bytes(self) -> int:
         """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work."""
@@ -480,14 +492,14 @@ class KeyedJoin:
         for prefix, state, layout in join._states():
             for name, form in layout.items():
                 saved = head.arrays.get(prefix + name, NO_TIMES)
-                made_anew = (anew and prefix == POLICY) or (name == "sieve" and not same_sample)
+                made_anew = anew if prefix == POLICY else name in SIEVED and not same_sample
                 if form.kept and not made_anew:
                     array = getattr(state, name)
                     used = min(len(array), len(saved))  # the room may differ, not what is in use
                     array[:used] = saved[:used]
         if join.sampling:
             tell = anew or not same_sample
-            follow_again(join.state, join.sample, followed, follows, tell)
+            follow_again(join.state, join.sample, followed, follows, not same_sample, tell)
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
         join.core.numbers[kept] = head.arrays["numbers"][kept]
         # Rows are numbered anew, in the order of their arrival.

@@ -30,21 +30,28 @@ from streamshed.kernels.core import (
 from streamshed.kernels.hooks import admits, inserted, mark, restored, victim
 from streamshed.kernels.lanes import older_row, oldest
 from streamshed.kernels.machine import prefetch
-from streamshed.kernels.sampling import in_sample
+from streamshed.kernels.sampling import may_be_followed
 from streamshed.kernels.table import (
     ONE,
-    add_key,
     drop_key,
-    find_key,
     home_shift,
     key_count,
+    key_for,
     key_hash,
     key_head,
     key_lanes,
     lane_of,
     pool_of,
 )
-from streamshed.operators.buffers import BEFORE, EMITTING, GROUPS, LATECOMERS, NEXT, SHIFT
+from streamshed.operators.buffers import (
+    BEFORE,
+    EMITTING,
+    GROUPS,
+    LATECOMERS,
+    NEXT,
+    SAMPLE_SHIFT,
+    SHIFT,
+)
 from streamshed.operators.following import follow, push_out_followed
 from streamshed.operators.probing import emit, gather
 from streamshed.operators.storing import count, expire, remove, store, store_again
@@ -60,11 +67,12 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
     """Process a batch, or what is left of it, until it is done or the output buffer is full."""
     cursor = work.cursor
     cursor[SHIFT] = np.int64(home_shift(core.table))
+    cursor[SAMPLE_SHIFT] = np.int64(home_shift(sample.core.table))
     for i in range(cursor[NEXT], batch.time.size):
         if cursor[EMITTING] == 0:
             if core.table.size > CACHED:
                 _look_ahead(core, batch, i, np.uint64(cursor[SHIFT]))
-            if not _arrive(core, policy, sample, batch, out, i, cursor[SHIFT]):
+            if not _arrive(core, policy, sample, batch, out, i, cursor):
                 continue
             key = _pin(core, batch.hash[i], np.uint64(cursor[SHIFT]))
             gather(core, batch, work, i, key)
@@ -77,7 +85,7 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
                 return SUSPENDED
             cursor[EMITTING] = 0
         followed = np.int64(NONE)
-        if in_sample(sample, batch.hash[i]):
+        if may_be_followed(sample, batch.hash[i]):
             followed = np.int64(follow(core, policy, sample, batch, work, i))
         _settle(core, policy, batch, i, key, followed, np.uint64(cursor[SHIFT]))
     cursor[NEXT] = 0
@@ -120,7 +128,7 @@ def _likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _arrive(core, policy, sample, batch, out, i, shift):  # type: ignore[no-untyped-def]
+def _arrive(core, policy, sample, batch, out, i, cursor):  # type: ignore[no-untyped-def]
     """Count, filter, turn away what is late, advance the clock, expire; False if that was all."""
     stream = batch.stream[i]
     time = batch.time[i]
@@ -139,9 +147,9 @@ def _arrive(core, policy, sample, batch, out, i, shift):  # type: ignore[no-unty
             out.filled[LATECOMERS] += 1
             return False
         if _advance(core, lane, time):
-            expire(core, policy, shift)
+            expire(core, policy, np.uint64(cursor[SHIFT]))
     if core.lanes[lane].last > 0:
-        _push_out(core, policy, sample, stream, shift)
+        _push_out(core, policy, sample, stream, cursor)
     return True
 
 
@@ -189,7 +197,7 @@ def _recent_place(core, stream):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _push_out(core, policy, sample, stream, shift):  # type: ignore[no-untyped-def]
+def _push_out(core, policy, sample, stream, cursor):  # type: ignore[no-untyped-def]
     """Let a stream's row window move on by the row that has arrived."""
     place = _recent_place(core, stream)
     left = core.recent[place]
@@ -199,9 +207,9 @@ def _push_out(core, policy, sample, stream, shift):  # type: ignore[no-untyped-d
         return
     if row != NONE and core.rows[row].arrival == arrival:
         count(core, stream, EXPIRED, 1)
-        remove(core, policy, row, np.uint64(shift))
+        remove(core, policy, row, np.uint64(cursor[SHIFT]))
     if followed != NONE and sample.core.rows[followed].arrival == arrival:
-        push_out_followed(policy, sample, followed)
+        push_out_followed(policy, sample, followed, np.uint64(cursor[SAMPLE_SHIFT]))
 
 
 @kernel
@@ -217,9 +225,7 @@ def _note_recent(core, stream, arrival, row, followed):  # type: ignore[no-untyp
 @kernel
 def _pin(core, hashed, shift):  # type: ignore[no-untyped-def]
     """Find or enter a key, and hold it while its tuple is processed, even if its rows all leave."""
-    key = find_key(core, hashed, shift)
-    if key == NONE:
-        key = add_key(core, hashed, shift)
+    key = key_for(core, hashed, shift)
     core.numbers[PINNED] = key
     return key
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamshed.estimates import Tally
 from streamshed.kernels.core import (
     ARRIVALS,
     BOUNDLESS,
@@ -25,8 +26,7 @@ from streamshed.kernels.core import (
     make,
 )
 from streamshed.kernels.random import GOLDEN
-from streamshed.kernels.sampling import EVERY, GROUPS, MISSED, STEPS, Sample, sample_layout
-from streamshed.ledger import Estimate
+from streamshed.kernels.sampling import GROUPS, STEPS, Sample, sample_layout
 from streamshed.operators.buffers import Batch
 from streamshed.operators.keyed_loop import live_rows
 from streamshed.operators.plan import Plan
@@ -34,6 +34,9 @@ from streamshed.operators.room import directory, enough
 
 SAMPLE, TRUE, ROWS = "sample.", "true.", "followed."
 """What names of arrays begin with: the tallies, the sample's core, and its rows as saved."""
+
+SIEVED = ("sieve", "chance", "came", "beyond")
+"""What is made anew with the sample; the tallies go on."""
 
 FOLLOWED = np.dtype([("row", np.int64), ("key", np.int64)])
 
@@ -61,18 +64,16 @@ def new_sample(plan: Plan, core: Core, shape: Shape, memory: Memory, least: floa
     # The rows have no budget, but hooks are called for rows of bounded pools alone.
     true.pools["budget"] = BOUNDLESS - 1
     sample = make(Sample, sample_layout(), shape, memory, SAMPLE, core=true)
-    sieve = sample.sieve[0]
     budgets = [rows for rows in core.pools["budget"].tolist() if rows < BOUNDLESS]
+    if not budgets or plan.rate == 0:
+        return sample
+    sieve = sample.sieve[0]
+    sieve["limit"] = 2**64 - 1
     sieve["salt"] = (plan.seed + 1) * int(GOLDEN) % 2**64
+    sieve["rate"] = 1.0
+    sieve["least"] = least if plan.rate is None else plan.rate
+    sieve["capacity"] = max(CAPACITY, sum(budgets) // PART) if plan.rate is None else BOUNDLESS
     sieve["step"] = -(-lately(plan) // STEPS)
-    sieve["capacity"] = BOUNDLESS
-    rate = plan.rate if budgets else 0.0
-    if rate is None:
-        sieve["limit"], sieve["rate"], sieve["least"] = EVERY, 1.0, least
-        sieve["capacity"] = max(CAPACITY, sum(budgets) // PART)
-    elif rate > 0:
-        sieve["limit"] = max(1, int(rate * 2**64) - 1)
-        sieve["rate"] = sieve["least"] = rate
     return sample
 
 
@@ -161,23 +162,29 @@ def in_use(array: npt.NDArray[Any], form: Field, followed: npt.NDArray[Any]) -> 
     return chosen.ravel()
 
 
-def missed(sample: Sample) -> Estimate:
-    """The results missed so far."""
-    return estimate(float(sample.totals[MISSED]), sample.spread)
+def tallied(sample: Sample) -> Tally:
+    """What is known of the results missed so far."""
+    return _tally(sample, sample.total, sample.spread)
 
 
-def missed_lately(sample: Sample, plan: Plan, core: Core) -> Estimate:
-    """The results missed in the last minute, or window."""
+def tallied_lately(sample: Sample, plan: Plan, core: Core) -> Tally:
+    """What is known of those missed in the last minute, or window."""
     step = int(sample.sieve[0]["step"])
     now = int(core.numbers[NEWEST if core.settings.timed else ARRIVALS]) // step
-    steps = sample.steps["number"]
-    recent = (steps > now - -(-lately(plan) // step)) & (steps >= 0)
+    first = now - -(-lately(plan) // step)
+    recent = sample.steps["number"] > first
     spread = sample.step_spread.reshape(STEPS, GROUPS)[recent].sum(axis=0)
-    return estimate(float(sample.steps["missed"][recent].sum()), spread)
+    return _tally(sample, sample.steps[recent], spread)
 
 
-def estimate(value: float, spread: npt.NDArray[np.float64]) -> Estimate:
-    """An estimate with its interval, from the sums of random groups."""
+def _tally(sample: Sample, tallies: npt.NDArray[Any], spread: npt.NDArray[np.float64]) -> Tally:
+    rate = float(sample.sieve[0]["rate"])
     off = spread - spread.mean()
-    variance = float(off @ off) * GROUPS / (GROUPS - 1)
-    return Estimate.of(value, variance)
+    return Tally(
+        missed=float(tallies["missed"].sum()),
+        certain=float(tallies["certain"].sum()),
+        seen=float(tallies["seen"].sum()),
+        variance=float(off @ off) * GROUPS / (GROUPS - 1),
+        # One more key could have missed as much as one of a group has, or one result.
+        unit=max(float(np.abs(off).max()), (1 - rate) ** 0.5 / rate) if rate < 1 else 0.0,
+    )

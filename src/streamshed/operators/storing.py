@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import (
     BOUNDLESS,
@@ -19,11 +17,10 @@ from streamshed.kernels.core import (
 from streamshed.kernels.hooks import removed
 from streamshed.kernels.lanes import lane_append, lane_remove, oldest
 from streamshed.kernels.table import (
-    add_key,
     add_occurrence,
     drop_key,
-    find_key,
     key_count,
+    key_for,
     lane_of,
     pool_of,
     remove_occurrence,
@@ -49,7 +46,7 @@ def expire(core, policy, shift):  # type: ignore[no-untyped-def]
             if row == NONE or clock - core.rows[row].time <= longest:
                 break
             count(core, core.rows[row].stream, EXPIRED, 1)
-            remove(core, policy, row, np.uint64(shift))
+            remove(core, policy, row, shift)
 
 
 @kernel
@@ -95,7 +92,4 @@ def store(core, batch, i, key, arrival):  # type: ignore[no-untyped-def]
 @kernel
 def store_again(core, batch, i, arrival, shift):  # type: ignore[no-untyped-def]
     """Give a row of a checkpoint its place; counts are not touched."""
-    key = find_key(core, batch.hash[i], shift)
-    if key == NONE:
-        key = add_key(core, batch.hash[i], shift)
-    return store(core, batch, i, key, arrival)
+    return store(core, batch, i, key_for(core, batch.hash[i], shift), arrival)
