@@ -1,10 +1,11 @@
-"""Generators of the papers' workloads, and readers of real traces.
+"""Generators of the papers' workloads and of others, and readers of real traces.
 
 Every workload is a small frozen dataclass whose `tables()` gives one Arrow table per stream, the
 same for the same seed.
 """
 
 from streamshed.workloads.existence import ExistenceWorkload
+from streamshed.workloads.mixed import MixedWorkload, Workload
 from streamshed.workloads.normal import NormalWorkload
 from streamshed.workloads.weblog import (
     WebLog,
@@ -13,11 +14,15 @@ from streamshed.workloads.weblog import (
     read_weblog,
     read_weblog_blocks,
 )
+from streamshed.workloads.zipf import ZipfWorkload
 
 __all__ = [
     "ExistenceWorkload",
+    "MixedWorkload",
     "NormalWorkload",
     "WebLog",
+    "Workload",
+    "ZipfWorkload",
     "first_visits",
     "page_streams",
     "read_weblog",

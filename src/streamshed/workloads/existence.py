@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.workloads.arrivals import SECOND, Ints, on_the_beat, timestamps
+from streamshed.workloads.arrivals import SECOND, Ints, on_the_beat, stream_names, timestamps
 from streamshed.workloads.checks import require
 
 Floats = npt.NDArray[np.float64]
@@ -144,6 +144,8 @@ class ExistenceWorkload:
     ranking: Literal["all", "by_length"] = "all"
     repertoire: int | None = None
 
+    unique_keys: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
         require(2 <= self.streams <= 8, "streams", self.streams, "2 to 8 (the orders are listed)")
@@ -176,7 +178,7 @@ class ExistenceWorkload:
     @property
     def names(self) -> list[str]:
         """The names of the streams."""
-        return [f"s{number + 1}" for number in range(self.streams)]
+        return stream_names(self.streams)
 
     @property
     def seconds(self) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from streamshed.workloads.arrivals import on_the_beat, timestamps
+from streamshed.workloads.arrivals import regular_streams, stream_names
 from streamshed.workloads.checks import require
 
 
@@ -38,6 +39,8 @@ class NormalWorkload:
     variance: float = 25.0
     seed: int = 0
 
+    unique_keys: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
         require(self.streams >= 2, "streams", self.streams, "2 or more")
@@ -48,7 +51,12 @@ class NormalWorkload:
     @property
     def names(self) -> list[str]:
         """The names of the streams."""
-        return [f"s{number + 1}" for number in range(self.streams)]
+        return stream_names(self.streams)
+
+    @property
+    def seconds(self) -> float:
+        """The length of the trace."""
+        return self.tuples / self.rate
 
     def tables(self) -> dict[str, pa.Table]:
         """Generate the streams.
@@ -59,11 +67,5 @@ class NormalWorkload:
         """
         generator = np.random.default_rng([self.seed, 2])
         deviation = np.sqrt(self.variance)
-        tables = {}
-        for number, name in enumerate(self.names):
-            keys = np.rint(generator.normal(self.mean, deviation, self.tuples)).astype(np.int64)
-            beats = np.arange(self.tuples, dtype=np.float64) + number / self.streams
-            tables[name] = pa.table(
-                {"key": keys, "time": timestamps(on_the_beat(beats, self.rate))}
-            )
-        return tables
+        drawn = [generator.normal(self.mean, deviation, self.tuples) for _ in self.names]
+        return regular_streams([np.rint(keys).astype(np.int64) for keys in drawn], self.rate)
