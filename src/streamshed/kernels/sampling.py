@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import implements, kernel
+from streamshed.kernels.compiling import implements, kernel, loop
 from streamshed.kernels.core import Core, Field
 from streamshed.kernels.random import mix
 
@@ -29,16 +29,13 @@ SIEVE = np.dtype(
         ("rate", np.float64),  # the part of all lots that the limit lets in
         ("least", np.float64),  # the rate at which thinning out ends, while there is room
         ("capacity", np.int64),  # rows beyond which the sample is thinned out in any case
+        ("patience", np.int64),  # tuples followed at a rate before the next lower one will do
         ("followed", np.int64),  # tuples followed at this rate
-        ("arrivals", np.int64),  # tuples that have come, those of old counting less
-        ("since", np.int64),  # the arrival number up to which they are counted
         ("step", np.int64),  # the length of a step of time
     ],
     align=True,
 )
 
-PATIENCE = 1 << 10
-"""Tuples that are followed at a rate before the next lower one will do."""
 ORDINARY = 1 << 10
 """A key with more than one tuple in so many is followed with a chance that grows with its part."""
 
@@ -71,7 +68,7 @@ class Sample(NamedTuple):
     core: Core
     sieve: npt.NDArray[Any]
     chance: npt.NDArray[np.float64]  # by key of the sample: how likely it was to be followed
-    came: npt.NDArray[np.int64]  # by key of the sample: its tuples, those of old counting less
+    came: npt.NDArray[np.int64]  # by key of the sample: its tuples since it entered
     beyond: npt.NDArray[np.uint64]  # bits for the lots above the limit that are in the sample
     total: npt.NDArray[Any]  # the tally since the beginning
     spread: npt.NDArray[np.float64]  # by group: what the missed results add to the uncertainty
@@ -136,34 +133,25 @@ def enter(sample, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sift(sample, rate, arrivals):  # type: ignore[no-untyped-def]
-    """Lower the rate; `still_followed` then says of each key whether it stays.
-
-    Args:
-        sample: the sample.
-        rate: the new rate.
-        arrivals: the number of tuples that have come so far.
-    """
+def sift(sample, rate):  # type: ignore[no-untyped-def]
+    """Lower the rate; `still_followed` then says of each key whether it stays."""
     sieve = sample.sieve
     sieve[0].rate = rate
     sieve[0].limit = np.uint64(rate * _LOTS) - _ONE
     sieve[0].followed = 0
-    sieve[0].arrivals += arrivals - sieve[0].since
-    sieve[0].since = arrivals
     sample.beyond[:] = np.uint64(0)
 
 
 @kernel
-def still_followed(sample, key, hashed):  # type: ignore[no-untyped-def]
-    """Give a key its chance at the new rate; whether it is still followed.
+def still_followed(sample, key, hashed, arrivals):  # type: ignore[no-untyped-def]
+    """Give a key its chance at the new rate after so many arrivals; whether it is still followed.
 
     A key's chance never grows while it is followed: what was known of it for sure so far was known
     with that chance, and who was not followed cannot be followed in full any more.
     """
-    part = sample.came[key] * ORDINARY / sample.sieve[0].arrivals
+    part = sample.came[key] * ORDINARY / arrivals
     chance = min(sample.chance[key], sample.sieve[0].rate * max(1.0, part))
     sample.chance[key] = chance
-    sample.came[key] >>= 1
     word = lot(sample, hashed)
     if word <= sample.sieve[0].limit:
         return True
@@ -204,3 +192,12 @@ def _add(tallies, place, missed, chance):  # type: ignore[no-untyped-def]
     tallies[place].seen += missed
     if chance == 1.0:
         tallies[place].certain += missed
+
+
+@loop
+def count_followed(sample, hashes):  # type: ignore[no-untyped-def]
+    """How many of the tuples to come may be followed."""
+    count = 0
+    for i in range(hashes.size):
+        count += may_be_followed(sample, hashes[i])
+    return count

@@ -17,7 +17,6 @@ from streamshed.kernels.core import (
 )
 from streamshed.kernels.hooks import followed, refollowed
 from streamshed.kernels.sampling import (
-    PATIENCE,
     Following,
     enter,
     sift,
@@ -93,7 +92,7 @@ def _too_many(sample):  # type: ignore[no-untyped-def]
     sieve = sample.sieve[0]
     if sample.core.pools[0].held > sieve.capacity:
         return True
-    return sieve.followed >= PATIENCE and sieve.rate > sieve.least
+    return sieve.followed >= sieve.patience and sieve.rate > sieve.least
 
 
 @kernel
@@ -103,10 +102,11 @@ def _thin_out(core, policy, sample, shift):  # type: ignore[no-untyped-def]
     rate = sieve.rate * 0.5
     if true.pools[0].held <= sieve.capacity:
         rate = max(rate, sieve.least)
-    sift(sample, rate, core.numbers[ARRIVALS])
+    sift(sample, rate)
+    arrivals = core.numbers[ARRIVALS]
     for key in range(true.numbers[KEYS_USED]):
         there = key_lanes(true, key) != np.uint64(0)
-        if there and not still_followed(sample, key, key_hash(true, key)):
+        if there and not still_followed(sample, key, key_hash(true, key), arrivals):
             sample.chance[key] = 0.0
     for row in range(true.numbers[ROWS_USED]):
         if true.rows[row].arrival != NONE and sample.chance[true.rows[row].key] == 0.0:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.estimates import Estimate, Tally
+from streamshed.estimates import Tally
 from streamshed.kernels.core import (
     ARRIVALS,
     BOUNDLESS,
@@ -37,7 +37,7 @@ from streamshed.kernels.core import (
     grown,
     make,
 )
-from streamshed.kernels.sampling import sample_layout
+from streamshed.kernels.sampling import count_followed, sample_layout
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.operators.buffers import (
     EMITTING,
@@ -66,7 +66,6 @@ from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.operators.results import named_results, told_apart_results
 from streamshed.operators.room import directory, enough, roomier
 from streamshed.operators.sample import (
-    ROWS,
     SAMPLE,
     SIEVED,
     TRUE,
@@ -174,7 +173,12 @@ class KeyedJoin:
     @property
     def sampling(self) -> bool:
         """Whether some keys are followed to estimate what is missed."""
-        return bool(self.sample.sieve[0]["rate"] > 0)
+        return self.sample_rate > 0
+
+    @property
+    def sample_rate(self) -> float:
+        """The part of all keys that is followed now."""
+        return float(self.sample.sieve[0]["rate"])
 
     def _bounded(self) -> bool:
         plan = self.plan
@@ -229,7 +233,7 @@ class KeyedJoin:
         for start in range(0, size, CHUNK):
             end = min(start + CHUNK, size)
             part = Batch(*(_owned(column[start:end]) for column in batch))
-            self._make_room(end - start)
+            self._make_room(end - start, self._followed(part))
             yield from self._run(part)
 
     def _run(self, batch: Batch) -> Iterator[Block | Late]:
@@ -251,8 +255,19 @@ class KeyedJoin:
         """Say how many tuples will come, so that the arrays need not grow; unused room is free."""
         self.expected = tuples
 
-    def _make_room(self, tuples: int) -> None:
-        """Let the arrays grow so that the loop never runs out of room."""
+    def _followed(self, batch: Batch) -> int:
+        """How many of the tuples to come may be followed; not counted where room is bounded."""
+        if self.sampling and self.sample.sieve[0]["capacity"] == BOUNDLESS:
+            return int(count_followed(self.sample, batch.hash))
+        return batch.time.size
+
+    def _make_room(self, tuples: int, followed: int) -> None:
+        """Let the arrays grow so that the loop never runs out of room.
+
+        Args:
+            tuples: that will come.
+            followed: those of them that may be of keys in the sample.
+        """
         core, plan, old = self.core, self.plan, self.shape
         held, budget = core.pools["held"], core.pools["budget"]
         stored, fullest = int(held.sum()), int(held.max())
@@ -274,7 +289,7 @@ class KeyedJoin:
             else 0,
             disorder=enough(old.disorder, disorder, rows),
             out_of_order=disordered,
-            **sample_room(self.sample, old, tuples, self.refollowed, disordered),
+            **sample_room(self.sample, old, followed, self.refollowed, disordered),
         )
         if shape == old:
             return
@@ -292,7 +307,8 @@ class KeyedJoin:
     def warm(self) -> None:
         """Have everything compiled that this join will need, by running it on nothing."""
         nothing = Batch(*EMPTY, NOTHING, WORTHLESS)
-        self._make_room(1)
+        self._make_room(1, 1)
+        count_followed(self.sample, nothing.hash)
         list(self._run(nothing))
         rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         readmit(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
@@ -346,21 +362,21 @@ class KeyedJoin:
         )
 
     def _estimates(self) -> dict[str, Any]:
-        """What the sample says; without a budget nothing is missed."""
-        if not self.sampling:
-            nothing = None if self._bounded() else Estimate(0.0, 0.0, 0.0)
-            return {"missed": nothing, "missed_lately": nothing}
+        """What the sample says, if there is one or nothing is missed."""
+        missed, lately = self.missed(), self.missed(lately=True)
         return {
-            "missed": self.missed().estimate(),
-            "missed_lately": self.missed(lately=True).estimate(),
-            "sample_rate": float(self.sample.sieve[0]["rate"]),
+            "missed": missed and missed.estimate(),
+            "missed_lately": lately and lately.estimate(),
+            "sample_rate": self.sample_rate,
             "sample_bytes": sample_bytes(self.sample, self.shape),
         }
 
-    def missed(self, lately: bool = False) -> Tally:
-        """What the sample says of the results missed so far, or lately."""
+    def missed(self, lately: bool = False) -> Tally | None:
+        """What is known of the results missed so far, or lately; None if nothing is estimated."""
         if not self.core.counts.reshape(-1, FATES)[:, SHED].any():
-            return Tally()
+            return Tally() if self.sampling or not self._bounded() else None
+        if not self.sampling:
+            return None
         if lately:
             return tallied_lately(self.sample, self.plan, self.core)
         return tallied(self.sample)
@@ -431,9 +447,9 @@ class KeyedJoin:
             "numbers": self.core.numbers.copy(),
             "newest": self.core.lanes["newest"].copy(),
         }
-        followed, sampled = sampled_rows(self.sample)
+        followed, saved = sampled_rows(self.sample)
         if self.sampling:
-            arrays |= {ROWS + name: column for name, column in sampled.items()}
+            arrays["followed"] = saved
         for prefix, state, layout in self._states():
             for name, form in layout.items():
                 if form.kept:
@@ -480,10 +496,10 @@ class KeyedJoin:
         followed, follows = batch, arrivals
         same_sample = join.sampling and not changed & {"estimate", "seed"}
         if same_sample:
-            followed, follows = rows_again(head.arrays)
+            followed, follows = rows_again(head.arrays["followed"])
         join._resume(head)
         join.restored, join.refollowed = len(arrivals), len(follows)
-        join._make_room(max(join.restored, join.refollowed))
+        join._make_room(join.restored, join.refollowed)
         join.core.lanes["newest"] = head.arrays["newest"]
         if anew:
             readmit(join.core, join.state, batch, arrivals, batch.worth)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,14 +31,20 @@ from streamshed.operators.keyed_loop import live_rows
 from streamshed.operators.plan import Plan
 from streamshed.operators.room import directory, enough
 
-SAMPLE, TRUE, ROWS = "sample.", "true.", "followed."
-"""What names of arrays begin with: the tallies, the sample's core, and its rows as saved."""
+SAMPLE, TRUE = "sample.", "true."
+"""What names of arrays begin with: those of the tallies, and those of the sample's core."""
 
 SIEVED = ("sieve", "chance", "came", "beyond")
 """What is made anew with the sample; the tallies go on."""
 
-FOLLOWED = np.dtype([("row", np.int64), ("key", np.int64)])
+PLACE = np.dtype([("row", np.int32), ("key", np.int32)])
+SAVED = np.dtype(
+    [("stream", np.int32), ("time", np.int64), ("arrival", np.int64), ("hash", np.uint64)]
+)
+"""A row of the sample: where it is, and what is saved of it."""
 
+PATIENCE = 1 << 10
+"""Tuples that are followed at a rate before the next lower one will do."""
 CAPACITY = 1 << 12
 """Rows that a sample may hold in any case, if it chooses its rate by itself."""
 PART = 32
@@ -73,6 +78,7 @@ def new_sample(plan: Plan, core: Core, shape: Shape, memory: Memory, least: floa
     sieve["rate"] = 1.0
     sieve["least"] = least if plan.rate is None else plan.rate
     sieve["capacity"] = max(CAPACITY, sum(budgets) // PART) if plan.rate is None else BOUNDLESS
+    sieve["patience"] = PATIENCE
     sieve["step"] = -(-lately(plan) // STEPS)
     return sample
 
@@ -88,7 +94,7 @@ def lately(plan: Plan) -> int:
 def sample_room(
     sample: Sample, old: Shape, tuples: int, restored: int, disordered: bool
 ) -> dict[str, int]:
-    """The room that the sample needs for so many tuples more, as fields of a shape."""
+    """The room that the sample needs for so many followed tuples more, as fields of a shape."""
     sieve, true = sample.sieve[0], sample.core
     if sieve["limit"] == 0:
         return {}
@@ -118,35 +124,33 @@ def sample_bytes(sample: Sample, shape: Shape) -> int:
     return used.nbytes(core_layout()) + shape.nbytes(sample_layout())
 
 
-def sampled_rows(
-    sample: Sample,
-) -> tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]:
-    """The rows of the sample in the order of their arrival, as they are and as they are saved."""
+def sampled_rows(sample: Sample) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The rows of the sample in the order of their arrival: where they are, and as saved."""
     true = sample.core
     used = true.rows[: true.numbers[ROWS_USED]]
     rows = live_rows(used)
     rows = rows[np.argsort(used["arrival"][rows])]
+    places, saved = np.empty(len(rows), PLACE), np.empty(len(rows), SAVED)
+    places["row"], places["key"] = rows, used["key"][rows]
+    for name in ("stream", "time", "arrival"):
+        saved[name] = used[name][rows]
     words = true.keys.reshape(-1, true.settings.key_words)
     hashes = np.ascontiguousarray(words[:, KEY_HASH : KEY_HASH + 2]).view(np.uint64)[:, 0]
-    keys = used["key"][rows]
-    saved = {name: used[name][rows] for name in ("stream", "time", "arrival")}
-    followed = np.zeros(len(rows), FOLLOWED)
-    followed["row"], followed["key"] = rows, keys
-    return followed, saved | {"hash": hashes[keys]}
+    saved["hash"] = hashes[places["key"]]
+    return places, saved
 
 
-def rows_again(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[Batch, npt.NDArray[np.int64]]:
+def rows_again(saved: npt.NDArray[Any]) -> tuple[Batch, npt.NDArray[np.int64]]:
     """The rows of the sample as they were saved: tuples, and their arrival numbers."""
     stream, time, hashed, arrival = (
-        np.require(arrays[ROWS + name], requirements=["C", "W"])
-        for name in ("stream", "time", "hash", "arrival")
+        np.ascontiguousarray(saved[name]) for name in ("stream", "time", "hash", "arrival")
     )
     nothing = np.empty(0, np.int64)
     batch = Batch(stream, time, hashed, np.zeros(len(time), np.int64), nothing > 0, nothing)
     return batch, arrival
 
 
-def in_use(array: npt.NDArray[Any], form: Field, followed: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def in_use(array: npt.NDArray[Any], form: Field, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array as a checkpoint keeps it.
 
     What belongs to rows or keys of the sample stands in the order in which these will be entered
@@ -154,10 +158,10 @@ def in_use(array: npt.NDArray[Any], form: Field, followed: npt.NDArray[Any]) -> 
     """
     if form.per not in ("sample row", "sample key"):
         return array.copy()
-    order = followed["row"]
+    order: npt.NDArray[Any] = places["row"]
     if form.per == "sample key":
-        _, first = np.unique(followed["key"], return_index=True)
-        order = followed["key"][np.sort(first)]
+        _, first = np.unique(places["key"], return_index=True)
+        order = places["key"][np.sort(first)]
     chosen: npt.NDArray[Any] = array.reshape(-1, form.times)[order]
     return chosen.ravel()
 
