@@ -48,6 +48,7 @@ def spec(workload: Workload) -> ss.Join:
     if workload.bounded:
         column = workload.policy == "column"
         join = join.shed(by="worth") if column else join.shed(workload.policy)
+        join = join.estimate(rate=workload.rate)
     return join
 
 

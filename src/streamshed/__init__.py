@@ -16,11 +16,13 @@ from streamshed.join import Join, join
 
 if TYPE_CHECKING:
     from streamshed import policies
+    from streamshed.estimates import Estimate
     from streamshed.ledger import Ledger
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Estimate",
     "InputError",
     "Join",
     "Ledger",
@@ -37,6 +39,8 @@ def __getattr__(name: str) -> Any:
     # These bring Arrow and a compiler along; who only describes joins need not wait for them.
     if name == "policies":
         return importlib.import_module("streamshed.policies")
+    if name == "Estimate":
+        return importlib.import_module("streamshed.estimates").Estimate
     if name == "Ledger":
         return importlib.import_module("streamshed.ledger").Ledger
     raise AttributeError(f"module 'streamshed' has no attribute {name!r}")

@@ -99,6 +99,14 @@ def column_name(said: object, what: str) -> str:
     raise SpecError(f"{what} is {said!r}; give the name of a column, a string that is not empty")
 
 
+def fraction(said: object, what: str) -> float:
+    """Read a part of a whole: a number from 0 to 1."""
+    number = said if isinstance(said, int | float) and not isinstance(said, bool) else -1
+    if not 0 <= number <= 1:
+        raise SpecError(f"{what} is {said!r}; give a number from 0 to 1")
+    return float(number)
+
+
 def positive(said: object, what: str) -> int:
     """Read a whole number above zero."""
     return whole(said, what, at_least=1)

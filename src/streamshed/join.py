@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamshed import durations
-from streamshed.arguments import PerStream, column_name, positive, whole
+from streamshed.arguments import PerStream, column_name, fraction, positive, whole
 from streamshed.conditions import SharedKey
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.selection import MEMBERS, TIME, Selection
@@ -299,6 +299,23 @@ late='30 seconds')
             join(by='sensor').on('room').last(100).select('members.heat')
         """
         return replace(self, selection=Selection.of(columns, self.names()))
+
+    def estimate(self, *, rate: float | None = None) -> Join:
+        """Say how many keys are followed in full, to estimate the results that shedding costs.
+
+        Args:
+            rate: The part of all keys that is followed: from 1, then what is missed is known
+                exactly, to 0, then nothing is estimated. Without it the join begins by following
+                all keys, and follows fewer of them as more rows come.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k").last(100).keep(rows=10).estimate(rate=0.25)
+            join('a', 'b').on('k').last(100).keep(rows=10).estimate(rate=0.25)
+        """
+        if rate is None:
+            return replace(self, sample_rate=None)
+        return replace(self, sample_rate=fraction(rate, ".estimate(): `rate`"))
 
     def seed(self, n: int) -> Join:
         """Choose the random numbers: runs of the same seed are the same.

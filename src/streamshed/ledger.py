@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamshed.estimates import Estimate, part_made
+
 
 @dataclass(frozen=True)
 class StreamLedger:
@@ -51,6 +53,19 @@ class Ledger:
     """Bytes of the join's state beyond the users' rows."""
     payload_bytes: int = 0
     """Bytes of the users' rows that are kept."""
+    missed: Estimate | None = None
+    """Results that shedding has cost so far; None if that is not estimated."""
+    missed_lately: Estimate | None = None
+    """Those of the last minute, or of the last window where time is a plain number."""
+    sample_rate: float = 0.0
+    """The part of all keys that is followed at present, to estimate what is missed."""
+    sample_bytes: int = 0
+    """Bytes of the sample of keys that are followed."""
+
+    @property
+    def recall(self) -> Estimate | None:
+        """The part of all results that was made; None if what is missed is not estimated."""
+        return None if self.missed is None else part_made(self.results, self.missed)
 
     @property
     def balanced(self) -> bool:
@@ -79,4 +94,16 @@ class Ledger:
             "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(pairs))
             for pairs in (list(zip(row, wide, strict=True)) for row in [heads, *rows])
         ]
-        return "\n".join([*lines, f"{self.results:,} results"])
+        return "\n".join([*lines, *self._said()])
+
+    def _said(self) -> list[str]:
+        """What was made and what was missed, in words."""
+        said = [f"{self.results:,} results"]
+        if self.missed is not None and self.recall is not None and self.missed.high > 0:
+            made, low, high = (
+                f"{part:.1%}" for part in (self.recall.value, self.recall.low, self.recall.high)
+            )
+            said.append(f"{self.missed} missed: {made} were made ({low} to {high})")
+        if self.missed_lately is not None and self.missed_lately.high > 0:
+            said.append(f"{self.missed_lately} missed lately")
+        return said

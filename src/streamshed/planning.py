@@ -47,6 +47,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         policy=policy,
         at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
         seed=spec.random_seed,
+        rate=spec.sample_rate,
     )
     policy.check(plan)
     return plan

@@ -59,6 +59,8 @@ class Spec:
     at_least: int | None = None
     selection: Selection | None = None
     random_seed: int = 0
+    sample_rate: float | None = None
+    """The part of all keys that is followed, 0 for none, None for as many as seem fit."""
 
     def names(self) -> Names:
         """The streams, for reading arguments about them."""

@@ -32,6 +32,8 @@ def written(spec: Spec) -> str:
         parts.append(f".partial(at_least={spec.at_least})")
     if spec.selection is not None:
         parts.append(f".select({', '.join(map(repr, spec.selection.said()))})")
+    if spec.sample_rate is not None:
+        parts.append(f".estimate(rate={spec.sample_rate!r})")
     if spec.random_seed:
         parts.append(f".seed({spec.random_seed})")
     return "".join(parts)

@@ -45,6 +45,7 @@ class Workload:
     at_least: int | None = None
     policy: str = "oldest"
     seed: int = 0
+    rate: float | None = None
     by: bool = False
 
     def __post_init__(self) -> None:

@@ -131,7 +131,7 @@ class _Keys(Random):
     def lot(self, held: Held) -> int:
         """The number of a key in a stream in the draw among keys of equal standing."""
         position = 0 if self.workload.by else self.workload.position(held.stream)
-        return mix(_hash(held.key) ^ draw(self.workload.seed, position))
+        return mix(hash_of(held.key) ^ draw(self.workload.seed, position))
 
     def standings(self) -> Counter[Key]:
         """What the key with the least of it is shed for."""
@@ -152,7 +152,7 @@ class _Keys(Random):
 
 
 @cache
-def _hash(key: Key) -> int:
+def hash_of(key: Key) -> int:
     """The 64 bits that a key is reduced to; how is the engine's own affair, not a decision."""
     rows = pa.record_batch({"k": [key]})
     hashed, _ = key_hash(rows, ["k"], [pa.string() if isinstance(key, str) else pa.int64()])

@@ -8,7 +8,7 @@ each stream's window, or all of them together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -52,8 +52,14 @@ LANE = np.dtype(
     align=True,
 )
 
-RECENT = np.dtype([("arrival", np.int64), ("row", np.int64)], align=True)
-"""One of the last rows of a stream with a row window; it has left if the row is another's now."""
+RECENT = np.dtype(
+    [("arrival", np.int64), ("row", np.int32), ("followed", np.int32)],
+    align=True,
+)
+"""One of the last rows of a stream with a row window: as it is stored, and as the sample has it.
+
+It has left either of them if the row is another's now.
+"""
 
 POOL = np.dtype([("budget", np.int64), ("held", np.int64)], align=True)
 
@@ -119,6 +125,24 @@ class Shape:
     disorder: int
     """Rows of the lane with the most out-of-order rows."""
     out_of_order: bool
+    sample_rows: int = 0
+    """Rows that the sample can hold."""
+    sample_table: int = 2
+    sample_disorder: int = 0
+
+    @property
+    def of_sample(self) -> Shape:
+        """The room that the arrays of the sample have."""
+        return replace(
+            self,
+            rows=self.sample_rows,
+            keys=self.sample_rows + 1,
+            table=self.sample_table,
+            pools=1,
+            held=0,
+            recent=0,
+            disorder=self.sample_disorder,
+        )
 
     def room(self, per: str) -> int:
         """How many elements an array has that holds one per row, key, …, as said."""
@@ -137,9 +161,20 @@ class Shape:
                 return self.disorder * self.lanes
             case "disordered row":
                 return self.rows if self.out_of_order else 0
+            case "sample row":
+                return self.sample_rows
+            case "sample key":
+                return self.sample_rows + 1
             case "once":
                 return 1
         raise AssertionError(per)
+
+    def nbytes(self, layout: dict[str, Field]) -> int:
+        """The bytes of arrays as laid out."""
+        return sum(
+            self.room(field.per) * field.times * np.dtype(field.dtype).itemsize
+            for field in layout.values()
+        )
 
 
 class Field(NamedTuple):

@@ -125,6 +125,13 @@ def add_key(core, hashed, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def key_for(core, hashed, shift):  # type: ignore[no-untyped-def]
+    """The number of the key with this hash, which is entered if it is not there."""
+    key = find_key(core, hashed, shift)
+    return add_key(core, hashed, shift) if key == NONE else key
+
+
+@kernel
 def _enter(core, hashed, key, shift):  # type: ignore[no-untyped-def]
     table = core.table
     last = table.size - 1

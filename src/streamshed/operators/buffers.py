@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from streamshed.kernels.core import NONE
 
-NEXT, EMITTING, GROUPS, MIXED, SHIFT = range(5)
-CURSOR = 5
+NEXT, EMITTING, GROUPS, MIXED, SHIFT, SAMPLE_SHIFT, BEFORE = range(7)
+CURSOR = 7
 
 MADE, MEMBERS, LATECOMERS = range(3)
 FILLED = 3

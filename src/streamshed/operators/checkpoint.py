@@ -26,7 +26,7 @@ ARRIVAL, MARK, TIME = "__arrival", "__mark", "__time"
 """Columns of a stored segment besides the user's: arrival number, the policy's mark, and the time
 where the user's columns do not tell it."""
 
-MAY_CHANGE = {"budget", "policy", "seed"}
+MAY_CHANGE = {"budget", "policy", "seed", "estimate"}
 """What may be changed between two runs: it takes effect, and the rows that are stored stay."""
 
 SegmentName = tuple[int, int]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.columns import Column
+from streamshed.estimates import Tally
 from streamshed.kernels.core import (
     ARRIVALS,
     BOUNDLESS,
@@ -27,6 +28,7 @@ from streamshed.kernels.core import (
     PINNED,
     RESULTS,
     ROWS_USED,
+    SHED,
     Core,
     Field,
     Memory,
@@ -36,7 +38,7 @@ from streamshed.kernels.core import (
     grown,
     make,
 )
-from streamshed.kernels.table import refill
+from streamshed.kernels.sampling import count_followed, sample_layout
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.operators.buffers import (
     EMITTING,
@@ -49,6 +51,7 @@ from streamshed.operators.buffers import (
     work_room,
 )
 from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Delta, Head, SegmentName, Snapshot
+from streamshed.operators.following import follow_again
 from streamshed.operators.intake import NOTHING, WORTHLESS, Intake, StreamNames, Tuples, needs_check
 from streamshed.operators.keyed_loop import (
     DONE,
@@ -62,6 +65,20 @@ from streamshed.operators.keyed_loop import (
 from streamshed.operators.payload import Payload, Places, live_offsets, places_in
 from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.operators.results import named_results, told_apart_results
+from streamshed.operators.room import directory, enough, roomier
+from streamshed.operators.sample import (
+    SAMPLE,
+    SIEVED,
+    TRUE,
+    in_use,
+    new_sample,
+    rows_again,
+    sample_bytes,
+    sample_room,
+    sampled_rows,
+    tallied,
+    tallied_lately,
+)
 from streamshed.operators.sealing import seal
 from streamshed.policies import Exact, Policy
 
@@ -142,9 +159,21 @@ class KeyedJoin:
         self.state: Any = make(self.policy.state, layout, self.shape, self.memory, POLICY)
         self.work = work_room(0, lanes, plan.by is not None)
         self.out = out_room(OUTPUT, lanes, CHUNK)
+        self.sample = new_sample(plan, self.core, self.shape, self.memory, self.policy.follows)
         self.rejected = 0
         self.expected = 0
         self.restored = 0
+        self.refollowed = 0
+
+    @property
+    def sampling(self) -> bool:
+        """Whether some keys are followed to estimate what is missed."""
+        return self.sample_rate > 0
+
+    @property
+    def sample_rate(self) -> float:
+        """The part of all keys that is followed now."""
+        return float(self.sample.sieve[0]["rate"])
 
     def _bounded(self) -> bool:
         plan = self.plan
@@ -199,14 +228,14 @@ class KeyedJoin:
         for start in range(0, size, CHUNK):
             end = min(start + CHUNK, size)
             part = Batch(*(_owned(column[start:end]) for column in batch))
-            self._make_room(end - start)
+            self._make_room(end - start, self._followed(part))
             yield from self._run(part)
 
     def _run(self, batch: Batch) -> Iterator[Block | Late]:
         status = None
         while status != DONE:
             self.out.filled[:] = 0
-            status = run(self.core, self.state, batch, self.work, self.out)
+            status = run(self.core, self.state, self.sample, batch, self.work, self.out)
             late = self.out.late[: self.out.filled[LATECOMERS]]
             if late.size:
                 yield Late(batch.stream[late], batch.payload[late])
@@ -221,54 +250,65 @@ class KeyedJoin:
         """Say how many tuples will come, so that the arrays need not grow; unused room is free."""
         self.expected = tuples
 
-    def _make_room(self, tuples: int) -> None:
-        """Let the arrays grow so that the loop never runs out of room."""
+    def _followed(self, batch: Batch) -> int:
+        """How many of the tuples to come may be followed; not counted where room is bounded."""
+        if self.sampling and self.sample.sieve[0]["capacity"] == BOUNDLESS:
+            return int(count_followed(self.sample, batch.hash))
+        return batch.time.size
+
+    def _make_room(self, tuples: int, followed: int) -> None:
+        """Let the arrays grow so that the loop never runs out of room.
+
+        Args:
+            tuples: that will come.
+            followed: those of them that may be of keys in the sample.
+        """
         core, plan, old = self.core, self.plan, self.shape
         held, budget = core.pools["held"], core.pools["budget"]
         stored, fullest = int(held.sum()), int(held.max())
         # After a restart there may be more rows than the budget allows now, for a moment.
         most = max(_most(budget), self.restored)
-        rows = _enough(old.rows, max(stored + tuples, self.expected // 4), most)
-        streams = _enough(old.streams, len(self.intake.names.number)) if plan.by else old.streams
+        rows = enough(old.rows, max(stored + tuples, self.expected // 4), most)
+        streams = enough(old.streams, len(self.intake.names.number)) if plan.by else old.streams
         disordered = self.intake.disorder > 0
         disorder = int(core.sizes.max()) + tuples if disordered else 0
         shape = replace(
             old,
             rows=rows,
             keys=rows + 1,
-            table=max(old.table, _directory(min(rows, int(core.numbers[KEYS_USED]) + tuples))),
+            table=max(old.table, directory(min(rows, int(core.numbers[KEYS_USED]) + tuples))),
             streams=streams,
             recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
-            held=_enough(old.held, fullest + tuples, max(int(budget.max()), self.restored))
+            held=enough(old.held, fullest + tuples, max(int(budget.max()), self.restored))
             if self._bounded()
             else 0,
-            disorder=_enough(old.disorder, disorder, rows),
+            disorder=enough(old.disorder, disorder, rows),
             out_of_order=disordered,
+            **sample_room(self.sample, old, followed, self.refollowed, disordered),
         )
         if shape == old:
             return
-        layout = core_layout()
-        others = {name: field for name, field in layout.items() if name != "table"}
-        self.core = grown(core, others, shape, self.memory, CORE)
-        if shape.table != old.table:
-            table = layout["table"]
-            empty = table.grown(table.nothing(), shape, self.memory, CORE + "table")
-            self.core = self.core._replace(table=empty)
-            refill(self.core)
+        self.core = roomier(core, shape, self.memory, CORE)
+        true = roomier(self.sample.core, shape.of_sample, self.memory, TRUE)
+        tallies = self.sample._replace(core=true)
+        self.sample = grown(tallies, sample_layout(), shape, self.memory, SAMPLE)
         self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
-        self.work = work_room(shape.rows, shape.streams, plan.by is not None)
-        if plan.by and shape.streams + 1 > self.out.payload.size:
+        by = plan.by is not None
+        self.work = work_room(max(shape.rows, shape.sample_rows), shape.streams, by)
+        if by and shape.streams + 1 > self.out.payload.size:
             self.out = out_room(OUTPUT, 1 + shape.streams // OUTPUT, CHUNK)
         self.shape = shape
 
     def warm(self) -> None:
         """Have everything compiled that this join will need, by running it on nothing."""
         nothing = Batch(*EMPTY, NOTHING, WORTHLESS)
-        self._make_room(1)
+        self._make_room(1, 1)
+        count_followed(self.sample, nothing.hash)
         list(self._run(nothing))
         rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         readmit(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         shed_down(self.core, self.state)
+        follow_again(self.state, self.sample, nothing, NO_TIMES, False, False)
         self.seal()
 
     def compact(self) -> None:
@@ -311,17 +351,34 @@ class KeyedJoin:
             results=int(self.core.numbers[RESULTS]) - self.rejected,
             state_bytes=self.state_bytes(),
             payload_bytes=sum(payload.nbytes() for payload in self.payload),
+            **self._estimates(),
         )
+
+    def _estimates(self) -> dict[str, Any]:
+        """What the sample says, if there is one or nothing is missed."""
+        missed, lately = self.missed(), self.missed(lately=True)
+        return {
+            "missed": missed and missed.estimate(),
+            "missed_lately": lately and lately.estimate(),
+            "sample_rate": self.sample_rate,
+            "sample_bytes": sample_bytes(self.sample, self.shape),
+        }
+
+    def missed(self, lately: bool = False) -> Tally | None:
+        """What is known of the results missed so far, or lately; None if nothing is estimated."""
+        if not self.core.counts.reshape(-1, FATES)[:, SHED].any():
+            return Tally() if self.sampling or not self._bounded() else None
+        if not self.sampling:
+            return None
+        if lately:
+            return tallied_lately(self.sample, self.plan, self.core)
+        return tallied(self.sample)
 
     def state_bytes(self) -> int:
         """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work."""
         used = self._used()
-        layouts = [core_layout(), self.policy.layout(self.shape)]
-        fields = [field for layout in layouts for field in layout.values()]
         partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
-        return partners + sum(
-            used.room(field.per) * field.times * np.dtype(field.dtype).itemsize for field in fields
-        )
+        return partners + used.nbytes(core_layout()) + used.nbytes(self.policy.layout(self.shape))
 
     def _used(self) -> Shape:
         """The part of the room that is or was in use: rows and keys are numbered from 0."""
@@ -377,10 +434,13 @@ class KeyedJoin:
             "numbers": self.core.numbers.copy(),
             "newest": self.core.lanes["newest"].copy(),
         }
+        followed, saved = sampled_rows(self.sample)
+        if self.sampling:
+            arrays["followed"] = saved
         for prefix, state, layout in self._states():
             for name, form in layout.items():
                 if form.kept:
-                    arrays[prefix + name] = getattr(state, name).copy()
+                    arrays[prefix + name] = in_use(getattr(state, name), form, followed)
         if self.policy.marks == "moving":
             rows = live_rows(self.core.rows[: self.core.numbers[ROWS_USED]])
             arrays["marks"] = self._marks(rows[np.argsort(self.core.rows["arrival"][rows])])
@@ -392,13 +452,14 @@ class KeyedJoin:
             "next_segments": [payload.next_segment for payload in self.payload],
             "sealed": [list(payload.sealed.items()) for payload in self.payload],
         }
-        return Head(_about(self.plan), numbers, arrays, list(self.intake.names.number))
+        return Head(self._about(), numbers, arrays, list(self.intake.names.number))
 
     def _states(self) -> list[tuple[str, Any, dict[str, Field]]]:
-        return [
+        states = [
             (CORE, self.core, core_layout()),
             (POLICY, self.state, self.policy.layout(self.shape)),
         ]
+        return [*states, (SAMPLE, self.sample, sample_layout())] if self.sampling else states
 
     def snapshot(self) -> Snapshot:
         """All that is needed to go on later, or elsewhere, as if nothing had happened."""
@@ -415,12 +476,17 @@ class KeyedJoin:
         """The join as it was when the snapshot was taken."""
         head = snapshot.head
         join = cls(plan, memory=memory)
-        anew = head.changed(_about(plan))
+        changed = head.changed(join._about())
+        anew = bool(changed - {"estimate"})
         join.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
         batch, arrivals, marks = join._read_again(snapshot)
+        followed, follows = batch, arrivals
+        same_sample = join.sampling and not changed & {"estimate", "seed"}
+        if same_sample:
+            followed, follows = rows_again(head.arrays["followed"])
         join._resume(head)
-        join.restored = len(arrivals)
-        join._make_room(len(arrivals))
+        join.restored, join.refollowed = len(arrivals), len(follows)
+        join._make_room(join.restored, join.refollowed)
         join.core.lanes["newest"] = head.arrays["newest"]
         if anew:
             readmit(join.core, join.state, batch, arrivals, batch.worth)
@@ -428,18 +494,23 @@ class KeyedJoin:
             rebuild(join.core, join.state, batch, arrivals, head.arrays.get("marks", marks))
         for prefix, state, layout in join._states():
             for name, form in layout.items():
-                if form.kept and not (anew and prefix == POLICY):
-                    array, saved = getattr(state, name), head.arrays[prefix + name]
+                saved = head.arrays.get(prefix + name, NO_TIMES)
+                made_anew = anew if prefix == POLICY else name in SIEVED and not same_sample
+                if form.kept and not made_anew:
+                    array = getattr(state, name)
                     used = min(len(array), len(saved))  # the room may differ, not what is in use
                     array[:used] = saved[:used]
+        if join.sampling:
+            tell = anew or not same_sample
+            follow_again(join.state, join.sample, followed, follows, not same_sample, tell)
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
         join.core.numbers[kept] = head.arrays["numbers"][kept]
         # Rows are numbered anew, in the order of their arrival.
-        recent = join.core.recent
-        recent["row"] = np.searchsorted(arrivals, recent["arrival"])
-        gone = ~np.isin(recent["arrival"], arrivals)
-        recent["row"][gone] = 0
-        recent["arrival"][gone] = NONE
+        recent, true = join.core.recent, join.sample.core
+        entered = true.rows["arrival"][: true.numbers[ROWS_USED]]
+        recent["row"] = _places(recent["arrival"], arrivals)
+        recent["followed"] = _places(recent["arrival"], entered)
+        recent["arrival"][(recent["row"] == NONE) & (recent["followed"] == NONE)] = NONE
         if anew:
             shed_down(join.core, join.state)
         return join
@@ -457,17 +528,17 @@ class KeyedJoin:
             arrays: gives the array of a name.
             snapshot: the head and the segments; what has left them is known from the arrays.
         """
+
+        def left(prefix: str, layout: dict[str, Field]) -> dict[str, Any]:
+            return {n: arrays(prefix + n, np.dtype(form.dtype)) for n, form in layout.items()}
+
         self.shape = shape
-        self.core, self.state = (
-            state._replace(
-                **{
-                    name: arrays(prefix + name, np.dtype(form.dtype))
-                    for name, form in layout.items()
-                }
-            )
-            for prefix, state, layout in self._states()
-        )
-        self.work = work_room(shape.rows, shape.streams, self.plan.by is not None)
+        self.core = self.core._replace(**left(CORE, core_layout()))
+        self.state = self.state._replace(**left(POLICY, self.policy.layout(shape)))
+        true = self.sample.core._replace(**left(TRUE, core_layout()))
+        self.sample = self.sample._replace(core=true, **left(SAMPLE, sample_layout()))
+        rows = max(shape.rows, shape.sample_rows)
+        self.work = work_room(rows, shape.streams, self.plan.by is not None)
         self._resume(snapshot.head)
         for position, sealed in enumerate(snapshot.head.numbers["sealed"]):
             payload = self.payload[position]
@@ -475,9 +546,13 @@ class KeyedJoin:
                 stored = snapshot.segments[position, number]
                 payload.unseal(number, stored.select(payload.schema.names), wanted)
 
+    def _about(self) -> dict[str, str]:
+        followed = f"{self.plan.rate}, at least {self.policy.follows}" if self.sampling else "none"
+        return _about(self.plan) | {"estimate": followed}
+
     def left_by(self, head: Head) -> bool:
         """Whether the very same join has left a state, so that its arrays can be taken over."""
-        return not head.changed(_about(self.plan))
+        return not head.changed(self._about())
 
     def _resume(self, head: Head) -> None:
         """Take up the numbers of a head that are not in the arrays."""
@@ -531,18 +606,11 @@ def _kept(stream: StreamPlan, checked: bool, whole: bool) -> pa.Schema:
     return pa.schema([column for column in stream.schema if column.name in kept])
 
 
-def _enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
-    """Room that grows fourfold, so that growing is rare, and never beyond the most."""
-    needed = min(needed, most)
-    return have if needed <= have else min(most, 4 * needed)
-
-
-def _directory(keys: int) -> int:
-    """The size of a directory for so many keys: a power of two, at most two thirds full.
-
-    It grows with the keys, not with the room: a sparse directory costs a cache miss for each tuple.
-    """
-    return 1 << int(keys * 1.5 + 1).bit_length()
+def _places(
+    arrivals: npt.NDArray[np.int64], entered: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The places of arrivals among those entered, in their order, or NONE."""
+    return np.where(np.isin(arrivals, entered), np.searchsorted(entered, arrivals), NONE)
 
 
 def _most(budgets: npt.NDArray[np.int64]) -> int:

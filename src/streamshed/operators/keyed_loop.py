@@ -18,36 +18,43 @@ from streamshed.kernels.core import (
     FATES,
     FILTERED,
     FIRST_SEEN,
-    FREE_ROW,
     LATE,
     NEVER,
     NEWEST,
     NONE,
     PINNED,
-    ROWS_USED,
+    RESULTS,
     SHED,
     STORED,
 )
-from streamshed.kernels.hooks import admits, inserted, mark, removed, restored, victim
-from streamshed.kernels.lanes import lane_append, lane_remove, older_row, oldest
+from streamshed.kernels.hooks import admits, inserted, mark, restored, victim
+from streamshed.kernels.lanes import older_row, oldest
 from streamshed.kernels.machine import prefetch
+from streamshed.kernels.sampling import may_be_followed
 from streamshed.kernels.table import (
     ONE,
-    add_key,
-    add_occurrence,
     drop_key,
-    find_key,
     home_shift,
     key_count,
+    key_for,
     key_hash,
     key_head,
     key_lanes,
     lane_of,
     pool_of,
-    remove_occurrence,
 )
-from streamshed.operators.buffers import EMITTING, GROUPS, LATECOMERS, NEXT, SHIFT
+from streamshed.operators.buffers import (
+    BEFORE,
+    EMITTING,
+    GROUPS,
+    LATECOMERS,
+    NEXT,
+    SAMPLE_SHIFT,
+    SHIFT,
+)
+from streamshed.operators.following import follow, push_out_followed
 from streamshed.operators.probing import emit, gather
+from streamshed.operators.storing import count, expire, remove, store, store_again
 
 DONE, SUSPENDED = 0, 1
 
@@ -56,18 +63,20 @@ CACHED = 1 << 14
 
 
 @loop
-def run(core, policy, batch, work, out):  # type: ignore[no-untyped-def]
+def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
     """Process a batch, or what is left of it, until it is done or the output buffer is full."""
     cursor = work.cursor
     cursor[SHIFT] = np.int64(home_shift(core.table))
+    cursor[SAMPLE_SHIFT] = np.int64(home_shift(sample.core.table))
     for i in range(cursor[NEXT], batch.time.size):
         if cursor[EMITTING] == 0:
             if core.table.size > CACHED:
                 _look_ahead(core, batch, i, np.uint64(cursor[SHIFT]))
-            if not _arrive(core, policy, batch, out, i, cursor[SHIFT]):
+            if not _arrive(core, policy, sample, batch, out, i, cursor):
                 continue
             key = _pin(core, batch.hash[i], np.uint64(cursor[SHIFT]))
             gather(core, batch, work, i, key)
+            cursor[BEFORE] = core.numbers[RESULTS]
         key = core.numbers[PINNED]
         if cursor[GROUPS] > 0:
             if not emit(core, policy, batch, work, out, i, key):
@@ -75,7 +84,10 @@ def run(core, policy, batch, work, out):  # type: ignore[no-untyped-def]
                 cursor[EMITTING] = 1
                 return SUSPENDED
             cursor[EMITTING] = 0
-        _settle(core, policy, batch, i, key, np.uint64(cursor[SHIFT]))
+        followed = np.int64(NONE)
+        if may_be_followed(sample, batch.hash[i]):
+            followed = np.int64(follow(core, policy, sample, batch, work, i))
+        _settle(core, policy, batch, i, key, followed, np.uint64(cursor[SHIFT]))
     cursor[NEXT] = 0
     return DONE
 
@@ -116,33 +128,28 @@ def _likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _count(core, stream, fate, change):  # type: ignore[no-untyped-def]
-    core.counts[stream * FATES + fate] += change
-
-
-@kernel
-def _arrive(core, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
+def _arrive(core, policy, sample, batch, out, i, cursor):  # type: ignore[no-untyped-def]
     """Count, filter, turn away what is late, advance the clock, expire; False if that was all."""
     stream = batch.stream[i]
     time = batch.time[i]
     lane = lane_of(core, stream)
     numbers = core.numbers
     numbers[ARRIVALS] += 1
-    _count(core, stream, ARRIVED, 1)
+    count(core, stream, ARRIVED, 1)
     if batch.null.size > 0 and batch.null[i]:
-        _count(core, stream, FILTERED, 1)
+        count(core, stream, FILTERED, 1)
         return False
     if core.settings.timed:
         clock = numbers[CLOCK]
         if clock != NEVER and clock - time > core.settings.late:
-            _count(core, stream, LATE, 1)
+            count(core, stream, LATE, 1)
             out.late[out.filled[LATECOMERS]] = i
             out.filled[LATECOMERS] += 1
             return False
         if _advance(core, lane, time):
-            _expire(core, policy, shift)
+            expire(core, policy, np.uint64(cursor[SHIFT]))
     if core.lanes[lane].last > 0:
-        _push_out(core, policy, stream, shift)
+        _push_out(core, policy, sample, stream, cursor)
     return True
 
 
@@ -179,22 +186,6 @@ def _advance(core, lane, time):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _expire(core, policy, shift):  # type: ignore[no-untyped-def]
-    """Let go of every row that the clock has left behind."""
-    clock = core.numbers[CLOCK]
-    for lane in range(core.settings.lanes):
-        if core.lanes[lane].last > 0:
-            continue
-        longest = core.lanes[lane].window + core.settings.late
-        while True:
-            row = oldest(core, lane)
-            if row == NONE or clock - core.rows[row].time <= longest:
-                break
-            _count(core, core.rows[row].stream, EXPIRED, 1)
-            _remove(core, policy, row, np.uint64(shift))
-
-
-@kernel
 def _recent_place(core, stream):  # type: ignore[no-untyped-def]
     """Where the newest row of a stream with a row window stands in its ring."""
     lane = lane_of(core, stream)
@@ -206,47 +197,41 @@ def _recent_place(core, stream):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _push_out(core, policy, stream, shift):  # type: ignore[no-untyped-def]
+def _push_out(core, policy, sample, stream, cursor):  # type: ignore[no-untyped-def]
     """Let a stream's row window move on by the row that has arrived."""
     place = _recent_place(core, stream)
-    arrival, row = core.recent[place].arrival, core.recent[place].row
+    left = core.recent[place]
+    arrival, row, followed = left.arrival, left.row, left.followed
     core.recent[place].arrival = NONE
-    if arrival != NONE and core.rows[row].arrival == arrival:
-        _count(core, stream, EXPIRED, 1)
-        _remove(core, policy, row, np.uint64(shift))
+    if arrival == NONE:
+        return
+    if row != NONE and core.rows[row].arrival == arrival:
+        count(core, stream, EXPIRED, 1)
+        remove(core, policy, row, np.uint64(cursor[SHIFT]))
+    if followed != NONE and sample.core.rows[followed].arrival == arrival:
+        push_out_followed(policy, sample, followed, np.uint64(cursor[SAMPLE_SHIFT]))
+
+
+@kernel
+def _note_recent(core, stream, arrival, row, followed):  # type: ignore[no-untyped-def]
+    """Remember a row of a stream, if its window is one of rows."""
+    if core.lanes[lane_of(core, stream)].last > 0:
+        place = _recent_place(core, stream)
+        core.recent[place].arrival = arrival
+        core.recent[place].row = row
+        core.recent[place].followed = followed
 
 
 @kernel
 def _pin(core, hashed, shift):  # type: ignore[no-untyped-def]
     """Find or enter a key, and hold it while its tuple is processed, even if its rows all leave."""
-    key = find_key(core, hashed, shift)
-    if key == NONE:
-        key = add_key(core, hashed, shift)
+    key = key_for(core, hashed, shift)
     core.numbers[PINNED] = key
     return key
 
 
 @kernel
-def _remove(core, policy, row, shift):  # type: ignore[no-untyped-def]
-    """Take a row out of everything."""
-    rows = core.rows
-    stream, key = rows[row].stream, rows[row].key
-    lane, pool = lane_of(core, stream), pool_of(core, stream)
-    remove_occurrence(core, lane, row)
-    lane_remove(core, lane, row)
-    if core.pools[pool].budget < BOUNDLESS:
-        removed(policy, core, row)
-    core.pools[pool].held -= 1
-    _count(core, stream, STORED, -1)
-    if key_count(core, key) == 0 and key != core.numbers[PINNED]:
-        drop_key(core, key, shift)
-    rows[row].arrival = NONE
-    rows[row].after = core.numbers[FREE_ROW]
-    core.numbers[FREE_ROW] = row
-
-
-@kernel
-def _settle(core, policy, batch, i, key, shift):  # type: ignore[no-untyped-def]
+def _settle(core, policy, batch, i, key, followed, shift):  # type: ignore[no-untyped-def]
     """Admit the tuple, shed while its pool is full, and store it."""
     stream = batch.stream[i]
     pool = pool_of(core, stream)
@@ -258,18 +243,16 @@ def _settle(core, policy, batch, i, key, shift):  # type: ignore[no-untyped-def]
         row = _outside(core, pool)
         if row == NONE:
             if not admits(policy, core, pool, worth):
-                _count(core, stream, SHED, 1)
+                count(core, stream, SHED, 1)
+                _note_recent(core, stream, arrival, NONE, followed)
                 _unpin(core, key, shift)
                 return
             row = victim(policy, core, pool, arrival)
-        _count(core, core.rows[row].stream, SHED, 1)
-        _remove(core, policy, row, shift)
-    row = _store(core, batch, i, key, arrival)
-    _count(core, stream, STORED, 1)
-    if core.lanes[lane_of(core, stream)].last > 0:
-        place = _recent_place(core, stream)
-        core.recent[place].arrival = arrival
-        core.recent[place].row = row
+        count(core, core.rows[row].stream, SHED, 1)
+        remove(core, policy, row, shift)
+    row = store(core, batch, i, key, arrival)
+    count(core, stream, STORED, 1)
+    _note_recent(core, stream, arrival, row, followed)
     core.numbers[PINNED] = NONE
     if bounded:
         inserted(policy, core, row, pattern, worth)
@@ -280,27 +263,6 @@ def _unpin(core, key, shift):  # type: ignore[no-untyped-def]
     core.numbers[PINNED] = NONE
     if key_count(core, key) == 0:
         drop_key(core, key, shift)
-
-
-@kernel
-def _store(core, batch, i, key, arrival):  # type: ignore[no-untyped-def]
-    """Give a tuple a row, in its lane and below its key."""
-    row = core.numbers[FREE_ROW]
-    if row != NONE:
-        core.numbers[FREE_ROW] = core.rows[row].after
-    else:
-        row = core.numbers[ROWS_USED]
-        core.numbers[ROWS_USED] = row + 1
-    lane = lane_of(core, batch.stream[i])
-    core.rows[row].time = batch.time[i]
-    core.rows[row].arrival = arrival
-    core.rows[row].payload = batch.payload[i]
-    core.rows[row].key = key
-    core.rows[row].stream = batch.stream[i]
-    lane_append(core, lane, row)
-    add_occurrence(core, lane, row)
-    core.pools[pool_of(core, batch.stream[i])].held += 1
-    return row
 
 
 @kernel
@@ -331,21 +293,12 @@ def _outside_lane(core, lane):  # type: ignore[no-untyped-def]
     return row
 
 
-@kernel
-def _store_again(core, batch, i, arrival, shift):  # type: ignore[no-untyped-def]
-    """Give a row of a checkpoint its place; counts are not touched."""
-    key = find_key(core, batch.hash[i], shift)
-    if key == NONE:
-        key = add_key(core, batch.hash[i], shift)
-    return _store(core, batch, i, key, arrival)
-
-
 @loop
 def rebuild(core, policy, batch, arrivals, marks):  # type: ignore[no-untyped-def]
     """Store rows again after a restart, in the order of their arrival."""
     shift = home_shift(core.table)
     for i in range(batch.time.size):
-        row = _store_again(core, batch, i, arrivals[i], shift)
+        row = store_again(core, batch, i, arrivals[i], shift)
         if core.pools[pool_of(core, batch.stream[i])].budget < BOUNDLESS:
             restored(policy, core, row, marks[i])
 
@@ -355,7 +308,7 @@ def readmit(core, policy, batch, arrivals, worths):  # type: ignore[no-untyped-d
     """Store rows again under another policy: it takes them as newcomers."""
     shift = home_shift(core.table)
     for i in range(batch.time.size):
-        row = _store_again(core, batch, i, arrivals[i], shift)
+        row = store_again(core, batch, i, arrivals[i], shift)
         if core.pools[pool_of(core, batch.stream[i])].budget < BOUNDLESS:
             inserted(policy, core, row, key_lanes(core, core.rows[row].key), worths[i])
 
@@ -369,8 +322,8 @@ def shed_down(core, policy):  # type: ignore[no-untyped-def]
             row = _outside(core, pool)
             if row == NONE:
                 row = victim(policy, core, pool, core.numbers[ARRIVALS])
-            _count(core, core.rows[row].stream, SHED, 1)
-            _remove(core, policy, row, shift)
+            count(core, core.rows[row].stream, SHED, 1)
+            remove(core, policy, row, shift)
 
 
 @driver

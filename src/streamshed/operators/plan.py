@@ -56,5 +56,7 @@ class Plan:
     at_least: int | None
     """The least number of members of a partial result; None for complete joins."""
     seed: int
+    rate: float | None = None
+    """The part of all keys that is followed to estimate what is missed; None: as it turns out."""
     shards: tuple[int, ...] = ()
     """The labels of all parts, where the join is done in parts and this is one of them."""

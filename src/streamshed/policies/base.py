@@ -30,6 +30,10 @@ class Policy:
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "none"
     """What the hook `mark` says of a row: nothing, the same always, or what may change."""
 
+    follows: ClassVar[float] = 1 / 32
+    """The part of all keys to which the sample comes down in time. A policy that learns from the
+    sample may ask for more."""
+
     def check(self, plan: Plan) -> None:
         """Raise a `SpecError` if this policy cannot serve the join."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +20,17 @@ from streamshed.spark.late import LateFiles
 from streamshed.spark.store import Live, Store
 
 RESULTS, ACCOUNTS = 0, 1
-OUTPUT = "kind int, rows binary, counts array<long>"
-"""Blobs of results, and for each shard and batch its accounts."""
+OUTPUT = "kind int, rows binary, counts array<long>, sampled array<double>"
+"""Blobs of results, and for each shard and batch its accounts and what its sample says."""
 
-TOTALS = ("results", "state_bytes", "payload_bytes", "written_bytes", "nanoseconds")
+TOTALS = (
+    "results",
+    "state_bytes",
+    "payload_bytes",
+    "sample_bytes",
+    "written_bytes",
+    "nanoseconds",
+)
 """What the accounts hold before the counts of each stream."""
 
 
@@ -56,12 +63,13 @@ class JoinProcessor(StatefulProcessor):
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         for results in self._results(state.join, blobs, late):
-            yield Row(kind=RESULTS, rows=to_ipc(results), counts=None)
+            yield Row(kind=RESULTS, rows=to_ipc(results), counts=None, sampled=None)
         if late is not None:
             late.close()
         written = self.store.save(state)
         spent = time.perf_counter_ns() - started
-        yield Row(kind=ACCOUNTS, rows=None, counts=_accounts(state, written, spent))
+        counts = _accounts(state, written, spent)
+        yield Row(kind=ACCOUNTS, rows=None, counts=counts, sampled=_sampled(state.join))
 
     def _results(
         self, join: KeyedJoin, blobs: list[tuple[int, int, int, bytes]], late: LateFiles | None
@@ -93,8 +101,16 @@ def _accounts(state: Live, written: int, spent: int) -> list[int]:
     counts = join.core.counts.reshape(-1, FATES)
     if join.plan.by is not None:
         counts = counts.sum(axis=0, keepdims=True)
-    totals = [ledger.results, ledger.state_bytes, ledger.payload_bytes, written, spent]
-    return [*totals, *counts.ravel().tolist()]
+    totals = [getattr(ledger, name) for name in TOTALS[:4]]
+    return [*totals, written, spent, *counts.ravel().tolist()]
+
+
+def _sampled(join: KeyedJoin) -> list[float] | None:
+    """The sample's rate, and its tallies as plain numbers; None if nothing is estimated."""
+    missed, lately = join.missed(), join.missed(lately=True)
+    if missed is None or lately is None:
+        return None
+    return [join.sample_rate, *astuple(missed), *astuple(lately)]
 
 
 def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from streamshed.estimates import Estimate, Tally
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.spark.processor import TOTALS
 
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 OBSERVATION = "streamshed"
 FATES = ("arrived", "stored", "expired", "shed", "filtered", "late")
 
+_TALLY = tuple(field.name for field in fields(Tally))
+_SAMPLED = ("rate", *(f"{when} {name}" for when in ("missed", "lately") for name in _TALLY))
+"""What the shards' samples say: the rate, and the tallies."""
+_COMBINED = {"rate": f.min, "unit": f.max}
+"""How that of several shards is put together; all else is added."""
+
 logger = logging.getLogger("streamshed.spark")
 
 
@@ -27,10 +35,15 @@ def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
     """Put the accounts into the progress of the query."""
     names = [*TOTALS, *(f"{stream}.{fate}" for stream in streams for fate in FATES)]
 
-    def total(place: int, name: str) -> Column:
-        return f.sum(f.get(f.col("counts"), f.lit(place))).alias(name)
+    def total(column: str, place: int, name: str) -> Column:
+        combine = _COMBINED.get(name.rpartition(" ")[2], f.sum)
+        return combine(f.get(f.col(column), f.lit(place))).alias(name)
 
-    return accounts.observe(OBSERVATION, *(total(i, name) for i, name in enumerate(names)))
+    return accounts.observe(
+        OBSERVATION,
+        *(total("counts", place, name) for place, name in enumerate(names)),
+        *(total("sampled", place, name) for place, name in enumerate(_SAMPLED)),
+    )
 
 
 def ledger(query: StreamingQuery) -> Ledger | None:
@@ -66,7 +79,18 @@ def _read(metrics: Mapping[str, Any]) -> Ledger | None:
         results=int(values["results"]),
         state_bytes=int(values["state_bytes"]),
         payload_bytes=int(values["payload_bytes"]),
+        missed=_estimated(values, "missed"),
+        missed_lately=_estimated(values, "lately"),
+        sample_rate=float(values["rate"] or 0),
+        sample_bytes=int(values["sample_bytes"]),
     )
+
+
+def _estimated(values: Mapping[str, Any], when: str) -> Estimate | None:
+    """What the shards' tallies say together, if they say anything."""
+    if values["rate"] is None:
+        return None
+    return Tally(**{name: float(values[f"{when} {name}"]) for name in _TALLY}).estimate()
 
 
 class LedgerListener(StreamingQueryListener):

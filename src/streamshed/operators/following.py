@@ -1,0 +1,143 @@
+"""Following the keys of the sample: what a tuple would have completed if nothing were shed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamshed.kernels.compiling import kernel, loop
+from streamshed.kernels.core import (
+    ARRIVALS,
+    CLOCK,
+    EXPIRED,
+    KEYS_USED,
+    NEWEST,
+    NONE,
+    RESULTS,
+    ROWS_USED,
+)
+from streamshed.kernels.hooks import followed, refollowed
+from streamshed.kernels.sampling import (
+    Following,
+    enter,
+    sift,
+    still_followed,
+    tally,
+    within_limit,
+)
+from streamshed.kernels.table import (
+    ONE,
+    add_key,
+    find_key,
+    home_shift,
+    key_hash,
+    key_lanes,
+    lane_of,
+)
+from streamshed.operators.buffers import BEFORE, SAMPLE_SHIFT
+from streamshed.operators.probing import choices, gather
+from streamshed.operators.storing import count, expire, remove, store, store_again
+
+
+@kernel
+def follow(core, policy, sample, batch, work, i):  # type: ignore[no-untyped-def]
+    """Compare a tuple's results with those it should have made, and enter it into the sample.
+
+    Returns:
+        The tuple's row in the sample, or NONE if its key is not followed.
+    """
+    true = sample.core
+    hashed = batch.hash[i]
+    shift = np.uint64(work.cursor[SAMPLE_SHIFT])
+    if true.numbers[CLOCK] != core.numbers[CLOCK]:
+        true.numbers[CLOCK] = core.numbers[CLOCK]
+        expire(true, Following(policy, True), shift)
+    key = _followed_key(sample, hashed, shift)
+    if key == NONE:
+        return NONE
+    gather(true, batch, work, i, key)
+    results = choices(true, batch, work, i)
+    missed = results - np.float64(core.numbers[RESULTS] - work.cursor[BEFORE])
+    if missed > 0:
+        tally(sample, key, hashed, _step(core, sample), missed)
+    pattern = key_lanes(true, key) | (ONE << np.uint64(lane_of(true, batch.stream[i])))
+    arrival = core.numbers[ARRIVALS] - 1
+    row = store(true, batch, i, key, arrival)
+    followed(policy, true, row, pattern, results, sample.chance[key])
+    sample.came[key] += 1
+    sample.sieve[0].followed += 1
+    while _too_many(sample):
+        _thin_out(core, policy, sample, shift)
+    return row if true.rows[row].arrival == arrival else NONE
+
+
+@kernel
+def _followed_key(sample, hashed, shift):  # type: ignore[no-untyped-def]
+    """The number of a key in the sample, which it enters if it may; NONE if it is not followed."""
+    key = find_key(sample.core, hashed, shift)
+    if key == NONE and within_limit(sample, hashed):
+        key = add_key(sample.core, hashed, shift)
+        enter(sample, key)
+    return key
+
+
+@kernel
+def _step(core, sample):  # type: ignore[no-untyped-def]
+    """The step of time in which a tuple comes: by the newest time, or else by arrivals."""
+    now = core.numbers[NEWEST] if core.settings.timed else core.numbers[ARRIVALS]
+    return now // sample.sieve[0].step
+
+
+@kernel
+def _too_many(sample):  # type: ignore[no-untyped-def]
+    sieve = sample.sieve[0]
+    if sample.core.pools[0].held > sieve.capacity:
+        return True
+    return sieve.followed >= sieve.patience and sieve.rate > sieve.least
+
+
+@kernel
+def _thin_out(core, policy, sample, shift):  # type: ignore[no-untyped-def]
+    """Let keys go: half of them, but not below the least rate, unless there is no room."""
+    true, sieve = sample.core, sample.sieve[0]
+    rate = sieve.rate * 0.5
+    if true.pools[0].held <= sieve.capacity:
+        rate = max(rate, sieve.least)
+    sift(sample, rate)
+    arrivals = core.numbers[ARRIVALS]
+    for key in range(true.numbers[KEYS_USED]):
+        there = key_lanes(true, key) != np.uint64(0)
+        if there and not still_followed(sample, key, key_hash(true, key), arrivals):
+            sample.chance[key] = 0.0
+    for row in range(true.numbers[ROWS_USED]):
+        if true.rows[row].arrival != NONE and sample.chance[true.rows[row].key] == 0.0:
+            remove(true, Following(policy, False), row, shift)
+
+
+@kernel
+def push_out_followed(policy, sample, row, shift):  # type: ignore[no-untyped-def]
+    """Let go of a row of the sample that its row window has left behind."""
+    true = sample.core
+    count(true, true.rows[row].stream, EXPIRED, 1)
+    remove(true, Following(policy, True), row, shift)
+
+
+@loop
+def follow_again(policy, sample, batch, arrivals, anew, tell):  # type: ignore[no-untyped-def]
+    """Enter rows into the sample after a restart, in the order of their arrival.
+
+    Args:
+        policy: the state of the policy.
+        sample: the sample.
+        batch: the rows.
+        arrivals: their arrival numbers.
+        anew: whether the sample begins anew, with those of the rows whose keys are followed.
+        tell: whether the policy is told.
+    """
+    true = sample.core
+    shift = home_shift(true.table)
+    for i in range(batch.time.size):
+        if anew and _followed_key(sample, batch.hash[i], shift) == NONE:
+            continue
+        row = store_again(true, batch, i, arrivals[i], shift)
+        if tell:
+            refollowed(policy, true, row)

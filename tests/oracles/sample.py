@@ -1,0 +1,93 @@
+"""What the sample of whole keys says (docs/meaning.md, What shedding costs), from scratch.
+
+Only the hash of a key is the engine's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from .exact import judged
+from .rows import Key, Member, Workload, arrival_order
+from .rules import MASK, hash_of, mix
+from .simulator import simulate
+
+GROUPS = 128
+
+
+@dataclass
+class Said:
+    """What the sample has counted."""
+
+    missed: float = 0.0
+    certain: float = 0.0
+    seen: float = 0.0
+    rate: float = 1.0
+    spread: list[float] = field(default_factory=lambda: [0.0] * GROUPS)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the estimate, from random groups."""
+        mean = sum(self.spread) / GROUPS
+        return sum((part - mean) ** 2 for part in self.spread) * GROUPS / (GROUPS - 1)
+
+
+def lot(workload: Workload, key: Key) -> int:
+    """The number that decides whether a key is followed."""
+    return mix(hash_of(key) ^ ((workload.seed + 1) * 0x9E3779B97F4A7C15 & MASK))
+
+
+def sampled(workload: Workload, least: float, patience: int, capacity: float = math.inf) -> Said:
+    """Follow keys through a workload.
+
+    Args:
+        workload: with a budget.
+        least: the rate at which thinning out ends.
+        patience: after how many followed tuples the rate is halved.
+        capacity: rows that the sample may hold.
+    """
+    made = Counter(result.arrival for result in simulate(workload).results)
+    due = Counter(result.arrival for result in simulate(workload.unbounded()).results)
+    _, judgement = judged(workload.unbounded())
+    ends = {member: number for number, member in judgement.expiries}
+    said = Said()
+    chance: dict[Key, float] = {}
+    came: dict[Key, int] = {}
+    rows: dict[Member, Key] = {}
+    followed = 0
+    for number, row in enumerate(arrival_order(workload)):
+        if judgement.fates[number] != "taken":
+            continue
+        rows = {member: key for member, key in rows.items() if ends.get(member, math.inf) > number}
+        for key in set(chance) - set(rows.values()):
+            del chance[key], came[key]
+        key = row.key
+        assert key is not None
+        if key not in chance:
+            if lot(workload, key) >= said.rate * 2**64:
+                continue
+            chance[key], came[key] = said.rate, 0
+        missed = due[number] - made[number]
+        assert missed >= 0
+        said.missed += missed / chance[key]
+        said.seen += missed
+        said.certain += missed if chance[key] == 1 else 0
+        group = lot(workload, key) % GROUPS
+        said.spread[group] += missed / chance[key] * math.sqrt(1 - chance[key])
+        rows[row.stream, row.row] = key
+        came[key] += 1
+        followed += 1
+        while len(rows) > capacity or (followed >= patience and said.rate > least):
+            crowded = len(rows) > capacity
+            said.rate = said.rate / 2 if crowded else max(said.rate / 2, least)
+            followed = 0
+            for key, times in came.items():
+                share = times / (number + 1)
+                chance[key] = min(chance[key], said.rate * max(1, 1024 * share))
+            gone = {key for key in chance if lot(workload, key) >= chance[key] * 2**64}
+            for key in gone:
+                del chance[key], came[key]
+            rows = {member: key for member, key in rows.items() if key not in gone}
+    return said
