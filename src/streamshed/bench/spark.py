@@ -326,7 +326,7 @@ class _Idle(StatefulProcessor):
         """Count, and nothing else."""
         size = sum(len(row.rows) for row in rows)
         self.seen.update((size,))
-        yield Row(kind=ACCOUNTS, rows=None, counts=[])
+        yield Row(kind=ACCOUNTS, rows=None, counts=[], sampled=None)
 
     def close(self) -> None:
         """Nothing to close."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamshed.errors import InputError, listed
+from streamshed.kernels.core import NEVER
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
 from streamshed.kernels.merging import in_order, merge_order, running_maximum
 from streamshed.operators.buffers import Batch
@@ -285,6 +286,28 @@ def merged(parts: Sequence[Tuples]) -> Batch:
 
 def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
     return mask if mask.size else np.zeros(size, np.bool_)
+
+
+def newest_time(plan: Plan, position: int, rows: pa.RecordBatch) -> int:
+    """The newest time of rows of an input that can take part in the join; NEVER if there is none.
+
+    As the clock knows it: rows without a time, a key or a stream do not move it.
+    """
+    stream = plan.streams[position]
+    if stream.time is None or rows.num_rows == 0:
+        return NEVER
+    needed = [rows.column(name) for name in stream.key]
+    if plan.by is not None:
+        needed.append(rows.column(plan.by))
+    time = rows.column(stream.time)
+    for column in needed:
+        if column.null_count:
+            time = pc.if_else(column.is_valid(), time, pa.scalar(None, time.type))
+    newest = pc.max(time)
+    if not newest.is_valid:
+        return NEVER
+    row = pc.index(time, newest).as_py()
+    return int(Intake(plan).read(position, rows.slice(row, 1), WORTHLESS).time[0])
 
 
 def in_order_of_time(tuples: Tuples) -> Tuples:

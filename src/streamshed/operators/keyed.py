@@ -55,6 +55,7 @@ from streamshed.operators.following import follow_again
 from streamshed.operators.intake import NOTHING, WORTHLESS, Intake, StreamNames, Tuples, needs_check
 from streamshed.operators.keyed_loop import (
     DONE,
+    advance,
     live_rows,
     marks_of,
     readmit,
@@ -246,6 +247,15 @@ class KeyedJoin:
                     self.out.results["end"][:made].copy(),
                 )
 
+    def advance(self, newest: npt.NDArray[np.int64]) -> None:
+        """Let time go on between batches: for each input the newest time seen of it anywhere.
+
+        A part of a join sees a part of the rows; what it holds expires by the time of all. A time
+        that is not known is `NEVER`.
+        """
+        if self.core.settings.timed:
+            advance(self.core, self.state, newest)
+
     def expect(self, tuples: int) -> None:
         """Say how many tuples will come, so that the arrays need not grow; unused room is free."""
         self.expected = tuples
@@ -308,6 +318,7 @@ class KeyedJoin:
         rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         readmit(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
         shed_down(self.core, self.state)
+        advance(self.core, self.state, NO_TIMES)
         follow_again(self.state, self.sample, nothing, NO_TIMES, False, False)
         self.seal()
 

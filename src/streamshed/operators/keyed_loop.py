@@ -185,6 +185,18 @@ def _advance(core, lane, time):  # type: ignore[no-untyped-def]
     return False
 
 
+@loop
+def advance(core, policy, times):  # type: ignore[no-untyped-def]
+    """Let time go on to what has been seen of each stream elsewhere, and expire."""
+    shift = home_shift(core.table)
+    moved = False
+    for lane in range(times.size):
+        if times[lane] != NEVER and _advance(core, lane, times[lane]):
+            moved = True
+    if moved:
+        expire(core, policy, shift)
+
+
 @kernel
 def _recent_place(core, stream):  # type: ignore[no-untyped-def]
     """Where the newest row of a stream with a row window stands in its ring."""

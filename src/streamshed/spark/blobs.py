@@ -12,10 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamshed.kernels.core import NEVER
 from streamshed.operators.checkpoint import from_ipc, to_ipc
+from streamshed.operators.intake import newest_time
+from streamshed.operators.plan import Plan
 
-PACKED = "shard long, stream int, part int, number int, rows binary"
-"""A blob: its shard and stream, and its place in the order of the stream's rows in the batch."""
+PACKED = "shard long, stream int, part int, number int, newest long, rows binary"
+"""A blob: its shard and stream, its place in the order of the stream's rows in the batch, and the
+newest time of all rows that were packed together with it, whatever their shards."""
 
 _BLOB = 1 << 18
 
@@ -30,8 +34,13 @@ class Pack:
     """
 
     position: int
-    schema: pa.Schema
+    plan: Plan
     labels: tuple[int, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are packed."""
+        return self.plan.streams[self.position].schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack the rows of one part of the input."""
@@ -52,12 +61,14 @@ class Pack:
 
     def _packed(self, batches: list[pa.RecordBatch], part: int, number: int) -> pa.RecordBatch:
         blobs: list[pa.RecordBatch] = []
+        newest = NEVER
         if batches:
             whole = pa.concat_batches(batches)
             rows = pa.RecordBatch.from_arrays(
                 [_as(whole.column(i), field.type) for i, field in enumerate(self.schema)],
                 schema=self.schema,
             )
+            newest = newest_time(self.plan, self.position, rows)
             shard = whole.column(len(self.schema)).to_numpy()
             if len(self.labels) > 1:
                 order = np.argsort(shard, kind="stable")
@@ -80,6 +91,7 @@ class Pack:
                 "stream": pa.array([self.position] * count, pa.int32()),
                 "part": pa.array([part] * count, pa.int32()),
                 "number": pa.array([number] * count, pa.int32()),
+                "newest": pa.array([newest] * count, pa.int64()),
                 "rows": pa.array([to_ipc(blob) for blob in blobs], pa.binary()),
             }
         )

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import astuple, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from streamshed.kernels.core import FATES
+from streamshed.kernels.core import FATES, NEVER
 from streamshed.operators.checkpoint import from_ipc, to_ipc
 from streamshed.operators.intake import Tuples, in_order_of_time, merged
 from streamshed.operators.keyed import Block, KeyedJoin
@@ -57,7 +58,9 @@ class JoinProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[Row]:
         """Process the blobs of one shard in one batch."""
-        blobs = sorted((row.stream, row.part, row.number, bytes(row.rows)) for row in rows)
+        blobs = sorted(
+            (row.stream, row.part, row.number, row.newest, bytes(row.rows)) for row in rows
+        )
         started = time.perf_counter_ns()
         label = int(key[0])
         state = self.store.open(self.plans[label])
@@ -72,24 +75,28 @@ class JoinProcessor(StatefulProcessor):
         yield Row(kind=ACCOUNTS, rows=None, counts=counts, sampled=_sampled(state.join))
 
     def _results(
-        self, join: KeyedJoin, blobs: list[tuple[int, int, int, bytes]], late: LateFiles | None
+        self,
+        join: KeyedJoin,
+        blobs: list[tuple[int, int, int, int, bytes]],
+        late: LateFiles | None,
     ) -> Iterator[pa.RecordBatch]:
         parts: list[list[Tuples]] = [[] for _ in join.plan.streams]
-        for position, _, _, data in blobs:
+        newest = np.full(len(parts), NEVER, np.int64)
+        for position, _, _, time_seen, data in blobs:
+            newest[position] = max(newest[position], time_seen)
             rows = from_ipc(data)
             if rows.num_rows:
                 parts[position].append(join.read(position, rows))
         waiting = [in_order_of_time(Tuples.concatenated(tuples)) for tuples in parts if tuples]
-        if not waiting:
-            return
-        for found in join.process(merged(waiting)):
+        for found in join.process(merged(waiting)) if waiting else ():
             if isinstance(found, Block):
                 results = join.results(found)
                 if results.num_rows:
                     yield results
             elif late is not None:
-                for position, rows in join.late_rows(found):
-                    late.write(join.plan.streams[position].name, rows)
+                for position, late_rows in join.late_rows(found):
+                    late.write(join.plan.streams[position].name, late_rows)
+        join.advance(newest)
 
     def close(self) -> None:
         """Nothing to close: the state store is Spark's."""

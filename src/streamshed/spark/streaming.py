@@ -169,7 +169,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
         for name, kind in zip(stream.key, plan.key_types, strict=True)
     ]
     shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
-    pack = Pack(position, stream.schema, labels)
+    pack = Pack(position, plan, labels)
     return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
 
