@@ -5,6 +5,7 @@ same for the same seed.
 """
 
 from streamshed.workloads.existence import ExistenceWorkload
+from streamshed.workloads.funnel import FunnelWorkload
 from streamshed.workloads.normal import NormalWorkload
 from streamshed.workloads.weblog import (
     WebLog,
@@ -16,6 +17,7 @@ from streamshed.workloads.weblog import (
 
 __all__ = [
     "ExistenceWorkload",
+    "FunnelWorkload",
     "NormalWorkload",
     "WebLog",
     "first_visits",
