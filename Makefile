@@ -29,7 +29,7 @@ endif
 $(READY): requirements.lock pyproject.toml
 	@scripts/setup.sh
 
-demo: setup  ## a join under load, shed by several policies
+demo: setup  ## three live streams joined on Spark, with a budget too small for them
 	@$(BIN)/streamshed demo
 
 test: lint  ## lint, then the tests and doctests

@@ -35,6 +35,8 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     # A short run gains nothing from the second compiler.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.memory": "512m",
     "spark.log.level": "OFF",
 }
 

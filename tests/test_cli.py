@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -131,6 +133,11 @@ def test_late_rows_are_noted(files, tmp_path):
         (["replay", "a=1", "b=2", *WINDOW, "--select", "c.x"], ["no stream 'c'", "'a', 'b'"]),
         (["replay", "a=1", "b=2", *WINDOW, "--clock", "mid"], ["'mid'", "'min' or 'max'"]),
         (["demo", "--policy", "oldst"], ["'oldst'", "did you mean 'oldest'?"]),
+        (["demo", "--here", "--policy", "oldst"], ["'oldst'", "did you mean 'oldest'?"]),
+        (
+            ["demo", "--policy", "oldest", "--policy", "random"],
+            ["one policy", "'random'", "--here"],
+        ),
         (["reproduce", "existance"], ["'existance'", "Did you mean 'existence'?"]),
         (["bench", "key"], ["'key'", "Did you mean 'keyed'?"]),
     ],
@@ -160,7 +167,7 @@ def test_a_run_that_fails_leaves_the_earlier_results_alone(files, tmp_path):
 
 
 def test_the_demo_shows_what_each_policy_keeps():
-    done = run("demo", "--tuples", 2_000, "--policy", "exact", "--policy", "oldest")
+    done = run("demo", "--here", "--tuples", 2_000, "--policy", "exact", "--policy", "oldest")
     lines = done.stdout.splitlines()
     exact, oldest = (
         next(line for line in lines if line.startswith(f"│ {name}")) for name in ("exact", "oldest")
@@ -171,6 +178,37 @@ def test_the_demo_shows_what_each_policy_keeps():
     assert "100.0%" not in oldest
     assert "may keep 300" in done.stdout
     assert "replaying with oldest" in done.stderr
+
+
+JAVA = """#!/bin/sh
+echo 'openjdk version "11.0.2" 2019-01-15' >&2
+"""
+
+
+@pytest.mark.parametrize("command", ["demo", "cluster"])
+def test_what_needs_spark_says_so_where_it_cannot_run(command, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    shown = run(command, code=2).stderr
+    for words in ("Java: not found", "17 or later", "JAVA_HOME", "demo --here"):
+        assert words in shown
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(JAVA)
+    java.chmod(0o755)
+    assert "11.0.2" in run(command, code=2).stderr
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'streamshed[spark]'" in run(command, code=2).stderr
+
+
+def test_workers_of_spark_are_this_python_with_this_package(monkeypatch):
+    monkeypatch.setattr(cli, "_java", lambda: (17, ""))
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    cli._prepare_spark()
+    cli._prepare_spark()
+    package = Path(cli.__file__).parents[1]
+    assert os.environ["PYTHONPATH"] == f"{package}{os.pathsep}elsewhere"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
 def test_reproduce_prints_the_verdict(monkeypatch, tmp_path):

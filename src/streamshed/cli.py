@@ -6,12 +6,12 @@ Arrow and the compiler are imported by the commands that need them: help comes a
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,112 +74,155 @@ def _print(table: Table, *lines: str) -> None:
         console.print(line, highlight=False, soft_wrap=True)
 
 
-# -- demo -----------------------------------------------------------------------------------------
+# -- demo, cluster --------------------------------------------------------------------------------
 
-_DEMO_POLICIES = ("exact", "random", "oldest", "frequency", "existence")
+_DEMO_POLICY, _DEMO_ROWS = "output", 50_000
 _DEMO_SEEN = """\
-An exact join holds {needed:,} rows of each stream; the others here may keep {rows:,}.
-A result needs five rows, and random shedding drops each on its own: few results stay whole.
-Keys pass through the streams in {orders} orders only, so that the streams which have seen a key say
-what is still to come: 'existence' learns this, and keeps the rows that will complete results."""
-_DEMO_ALL = """\
-An exact join holds {needed:,} rows of each stream; the others here may keep {rows:,}.
-Keys pass through the streams in any order: the streams which have seen a key say little about what
-is still to come, and 'oldest' does better than 'existence', which learns from just that."""
+Spark's own joins keep every row of the window and every pair on the way; this one keeps {rows:,}.
+State is what the join holds in memory, and for Spark's own the files of its store, compressed.
+Rows per second are of the time that batches took, but for the first; waiting does not count."""
 
 
 @app.command()
 def demo(
-    rows: Annotated[int, typer.Option(help="Rows that each stream may keep.", min=1)] = 300,
-    tuples: Annotated[int, typer.Option(help="Rows of each stream.", min=2_000)] = 40_000,
-    orders: Annotated[
-        int, typer.Option(help="Orders in which keys pass through the streams.", min=1, max=325)
-    ] = 10,
     policy: Annotated[
-        list[str] | None, typer.Option(help="A policy to run; may be given several times.")
+        list[str] | None,
+        typer.Option(help="Who leaves; may be given several times with --here."),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Rows that may be kept: in all, or with --here of each stream.", min=1),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of all randomness.", min=0)] = 1,
+    here: Annotated[
+        bool,
+        typer.Option("--here", help="Without Spark: five streams under several policies."),
+    ] = False,
+    tuples: Annotated[
+        int, typer.Option(help="With --here: rows of each stream.", min=2_000)
+    ] = 40_000,
+    orders: Annotated[
+        int,
+        typer.Option(
+            help="With --here: orders in which keys pass through the streams.", min=1, max=325
+        ),
+    ] = 10,
 ) -> None:
-    """Join five generated streams with a third of the memory needed, under several policies."""
-    from streamshed.workloads import ExistenceWorkload
+    """Join three live streams on Spark, with a budget too small for them, beside Spark's own join.
 
-    chosen = list(dict.fromkeys(policy or _DEMO_POLICIES))
-    joins = {name: _demo_join(name, rows, seed) for name in chosen}
-    table = Table("policy", title="Five streams, 10 rows/s each, windows of 100 seconds")
-    heads = ("rows in", "results kept", "of the exact result", "shed", "state bytes/row", "rows/s")
+    Spark runs here, on all cores, or where the variable MASTER says.
+    """
+    if here:
+        from streamshed.demo.here import POLICIES, run
+
+        with _telling() as tell:
+            table, seen = run(policy or POLICIES, rows or 300, tuples, orders, seed, tell)
+        _print(table, seen)
+        return
+    if policy is not None and len(policy) > 1:
+        raise SpecError(
+            f"the demo on Spark has one policy, and {listed(policy)} were given; give one or --here"
+        )
+    from streamshed.demo import funnel
+
+    chosen, budget = (policy or [_DEMO_POLICY])[0], rows or _DEMO_ROWS
+    _live_demo(funnel().keep(total=budget).shed(chosen).seed(seed), chosen, budget, seed)
+
+
+def _live_demo(said: Join, policy: str, rows: int, seed: int) -> None:
+    _prepare_spark()
+    from streamshed.demo.live import Batch, Outcome, run
+    from streamshed.workloads import FunnelWorkload
+
+    def show(batch: Batch) -> None:
+        line = (
+            f"batch {batch.number:3d}  {batch.rows:7,d} rows in {batch.seconds:5.1f} s:"
+            f" {batch.rows / batch.seconds:7,.0f} rows/s   held {batch.held:7,d}"
+            f"   shed {batch.shed:7,d}   results {batch.results:9,d}"
+            f"   state {batch.state_bytes / 1e6:5.1f} MB"
+        )
+        print(line, file=sys.stderr, flush=True)
+
+    with _telling() as tell:
+        found = run(said, FunnelWorkload(seed=seed), tell, show)
+    table = Table("join", title="Impressions, clicks and orders of a session within 10 minutes")
+    heads = ("rows in", "results", "of the exact result", "rows held at most", "state", "rows/s")
     for head in heads:
         table.add_column(head, justify="right")
-    with _telling() as tell:
-        tell("generating the streams")
-        workload = ExistenceWorkload(
-            tuples=tuples, spread=50.0, repertoire=None if orders == 325 else orders, seed=seed
+
+    def add(name: str, outcome: Outcome) -> None:
+        table.add_row(
+            name + (f", {outcome.trouble}" if outcome.trouble else ""),
+            f"{outcome.rows:,}",
+            f"{outcome.results:,}",
+            "" if outcome.trouble else f"{outcome.results / found.exact:.1%}",
+            f"{outcome.held:,}",
+            f"{outcome.state_bytes / 1e6:.1f} MB",
+            f"{outcome.rows_per_second:,.0f}",
         )
-        tables = workload.tables()
-        exact = workload.exact_results(100.0)
-        _compile_together(joins, tell)
-        for name, said in joins.items():
-            tell(f"replaying with {name}")
-            said.replay({stream: part.slice(0, 100) for stream, part in tables.items()})
-            start = time.perf_counter()
-            ledger = said.replay(tables).ledger
-            table.add_row(name, *_demo_row(ledger, exact, time.perf_counter() - start))
-    seen = _DEMO_ALL if orders == 325 else _DEMO_SEEN
-    _print(table, seen.format(needed=1_000, rows=rows, orders=orders))
+
+    add(f"streamshed, shed by {policy!r}", found.ours)
+    add("Spark's own, chained", found.sparks)
+    _print(table, _DEMO_SEEN.format(rows=rows))
 
 
-def _demo_join(policy: str, rows: int, seed: int) -> Join:
-    said = join("s1", "s2", "s3", "s4", "s5").on("key").seed(seed)
-    said = said.within("100 seconds", time="time", clock="max")
-    return said if policy == "exact" else said.keep(rows=rows).shed(policy)
+@app.command(context_settings={"allow_interspersed_args": False})
+def cluster(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[COMMAND…]", help="What to run, with its arguments."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="How many.", min=1)] = 2,
+    cores: Annotated[int, typer.Option(help="Of each worker.", min=1)] = 1,
+    memory: Annotated[str, typer.Option(help="Of each worker, for its executors.")] = "1g",
+) -> None:
+    """Run a command on a Spark cluster of this machine: a master and workers, stopped at the end.
+
+    A session that does not say where Spark is finds it by the variable MASTER. Without a command
+    the cluster stays until it is interrupted.
+
+    For example: streamshed cluster python job.py
+    """
+    import signal
+    import subprocess
+
+    _prepare_spark()
+    from streamshed.spark.cluster import cluster
+
+    # Who is told to end stops the cluster too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with cluster(workers, cores, memory) as master:
+        print(f"{workers} workers at {master}", file=sys.stderr, flush=True)
+        if command:
+            here = {**os.environ, "MASTER": master, "SPARK_LOCAL_IP": "127.0.0.1"}
+            with subprocess.Popen(command, env=here) as job:
+                try:
+                    code = job.wait()
+                finally:
+                    job.terminate()
+            raise typer.Exit(code)
+        with suppress(KeyboardInterrupt):
+            signal.pause()
 
 
-def _demo_row(ledger: Ledger, exact: int, seconds: float) -> list[str]:
-    streams = ledger.streams.values()
-    arrived, stored, shed = (
-        sum(getattr(stream, fate) for stream in streams) for fate in ("arrived", "stored", "shed")
-    )
-    return [
-        f"{arrived:,}",
-        f"{ledger.results:,}",
-        f"{ledger.results / exact:.1%}" if exact else "",
-        f"{shed / arrived:.0%}",
-        f"{ledger.state_bytes / stored:.0f}",
-        f"{arrived / seconds:,.0f}",
-    ]
-
-
-def _compile_together(joins: dict[str, Join], tell: Callable[[str], None]) -> None:
-    """Compile for several policies at once, each in a process of its own, into the cache."""
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from multiprocessing import get_context
-
-    from streamshed.kernels.compiling import compiled_for
-    from streamshed.operators.keyed_loop import run
-    from streamshed.policies import Exact
-
-    missing = {
-        name: said
-        for name, said in joins.items()
-        if not compiled_for(run, type(said.policy or Exact()).state)
-    }
-    if not missing:
-        return
-    tell(f"compiling for {', '.join(missing)}: once, it is cached")
-    workers = min(len(missing), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        # The last ones are the longest to compile: they go first, so that none is waited for alone.
-        waiting = {pool.submit(_compile, missing[name]): name for name in reversed(missing)}
-        for done in as_completed(waiting):
-            done.result()
-            tell(f"compiled for {waiting[done]}")
-
-
-def _compile(said: Join) -> None:
-    import pyarrow as pa
-
-    kinds = {"key": pa.int64(), "time": pa.timestamp("us", "UTC")}
-    nothing = pa.table({name: pa.array([0], pa.int64()).cast(kind) for name, kind in kinds.items()})
-    said.replay(dict.fromkeys(said.streams, nothing))
+def _prepare_spark() -> None:
+    """Refuse where Spark cannot run; its Python workers are to be this Python with this package."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise StreamshedError(
+            "pyspark is not installed; get it with pip install 'streamshed[spark]', or run"
+            " streamshed demo --here, which needs neither Spark nor Java"
+        )
+    version, said = _java()
+    if version < 17:
+        raise StreamshedError(
+            f"Java: {said}; Spark needs Java 17 or later: install it, or set JAVA_HOME to where it"
+            " is; streamshed demo --here needs neither"
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    package = str(Path(__file__).parents[1])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if package not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, *paths]))
 
 
 # -- replay ---------------------------------------------------------------------------------------
@@ -372,6 +415,9 @@ def bench(
     """Measure speed, memory and results kept, beside the bars that are to be reached."""
     from streamshed.bench import run, shown
 
+    if name == "spark":
+        _prepare_spark()
+
     table = Table("what")
     table.add_column("measured", justify="right")
     for head in ("unit", "bar", "holds"):
@@ -399,7 +445,7 @@ def doctor() -> None:
     table.add_row("python", sys.version.split()[0])
     for package in ("streamshed", "numpy", "numba", "pyarrow", "duckdb", "pyspark"):
         table.add_row(package, _version(package))
-    table.add_row("java", _java())
+    table.add_row("java", _java()[1])
     table.add_row("kernels", _kernels())
     table.add_row("data", _data())
     _print(table)
@@ -416,7 +462,9 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _java() -> str:
+def _java() -> tuple[int, str]:
+    """The version of Java, or 0 if there is none, and what it says of itself."""
+    import re
     import subprocess
 
     home = os.environ.get("JAVA_HOME")
@@ -424,8 +472,9 @@ def _java() -> str:
     try:
         told = subprocess.run([command, "-version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return "not found; Spark needs Java 17 or later"
-    return told.stderr.splitlines()[0]
+        return 0, "not found; Spark needs Java 17 or later"
+    number = re.search(r'version "(\d+)', told.stderr)
+    return int(number[1]) if number else 0, told.stderr.splitlines()[0]
 
 
 def _kernels() -> str:

@@ -15,15 +15,8 @@ import pyarrow.parquet as pq
 import streaming
 from disturbances import Disturbance, DisturbedProcessor
 from engine import spec
-from oracles.rows import Workload
-from oracles.workloads import generated
+from queries import workload
 from streamshed.spark import streaming as runtime
-
-
-def workload(policy: str) -> Workload:
-    """Streams in order of time, bounded unless the policy is `exact`."""
-    bounded = {"keep_rows": (9, 6, 12), "policy": policy} if policy != "exact" else {}
-    return generated(3, rows=90, keys=12, skew=0.5, window=("time", 30), **bounded)
 
 
 def main() -> None:
@@ -31,6 +24,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("policy")
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--disturb", nargs=3, action="append", default=[])
     options = parser.parse_args()
     struck = [
@@ -39,7 +33,7 @@ def main() -> None:
     ]
     runtime.JoinProcessor = lambda *args: DisturbedProcessor(struck, *args)
     ran = streaming.Files(options.folder).run(
-        streaming.session(options.master), spec(workload(options.policy)), shards=1
+        streaming.session(options.master), spec(workload(options.policy)), shards=options.shards
     )
     pq.write_table(ran.table, options.folder / "_results.parquet")
     ledger = {"streams": streaming.counts(ran.ledger), "results": ran.ledger.results}

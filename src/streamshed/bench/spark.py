@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import streamshed as ss
 from streamshed.bench import Measurement, Progress
 from streamshed.spark import ledger
+from streamshed.spark.chained import chained
 from streamshed.spark.processor import ACCOUNTS
 from streamshed.spark.shelf import clear
 from streamshed.spark.streaming import pipeline, prepared
@@ -70,7 +70,6 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
 @contextmanager
 def _spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
     """A Spark of its own."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     progress("starting Spark")
     session = (
         SparkSession.builder.master("local[2]")
@@ -249,7 +248,7 @@ class SparkBench:
     def _own(self, store: str, files: Path, batches: int, said: str) -> _Run:
         self.progress(said)
         self.session.conf.set(_STORE, store)
-        return self._run(own_join(self._sources(files, batches), WINDOW))
+        return self._run(chained(self._sources(files, batches), "key", "time", f"{WINDOW} seconds"))
 
     def _run(self, frame: DataFrame) -> _Run:
         counted = frame.observe("made", f.count(f.lit(1)).alias("results"))
@@ -334,36 +333,6 @@ class _Idle(StatefulProcessor):
 
 def _join(window: int = WINDOW) -> ss.Join:
     return ss.join(*STREAMS).on("key").within(f"{window} seconds", time="time")
-
-
-def own_join(streams: dict[str, DataFrame], window: int) -> DataFrame:
-    """The same join as Spark does it: two joins of two, one after the other.
-
-    Spark takes no third input with a watermark while the first join's result has two event times.
-    A sum with nothing makes an ordinary column of one of them.
-    """
-    watermarked = {
-        name: frame.withWatermark("time", "0 seconds").alias(name)
-        for name, frame in streams.items()
-    }
-    a, b, c = watermarked.values()
-
-    def near(one: str, other: str) -> Column:
-        reach = f.expr(f"INTERVAL {window} SECONDS")
-        return f.col(other).between(f.col(one) - reach, f.col(one) + reach)
-
-    first = a.join(b, (f.col("a.key") == f.col("b.key")) & near("a.time", "b.time")).select(
-        f.struct("a.*").alias("a"),
-        f.struct("b.*").alias("b"),
-        f.col("a.time").alias("a_time"),
-        (f.col("b.time") + f.expr("INTERVAL 0 SECONDS")).alias("b_time"),
-    )
-    together = (
-        (f.col("a.key") == f.col("c.key")) & near("a_time", "c.time") & near("b_time", "c.time")
-    )
-    return first.join(c, together).select(
-        "a", "b", f.struct("c.*").alias("c"), f.greatest("a_time", "b_time", "c.time").alias("time")
-    )
 
 
 def _finish(query: StreamingQuery) -> _Run:

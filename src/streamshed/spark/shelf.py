@@ -3,6 +3,8 @@
 Spark gives a shard now to this worker, now to that one. A folder holds one shard's arrays and
 segments. Its name ends in the token of the state that it holds; who wants to go on from that state
 renames the folder first, so that only one can, and nobody finds it while it is being changed.
+
+A folder is only a copy. If it cannot be written, or is gone, the state store has it all.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -79,20 +82,19 @@ class Folder:
     @classmethod
     def new(cls, lineage: str) -> Folder:
         """An empty folder."""
-        base = _base()
-        _clean(base)
-        path = base / f"{lineage}.taken-{uuid.uuid4().hex}"
+        sweep()
+        path = _taken(_base() / lineage)
         path.mkdir(parents=True)
-        (path / _OWNER).write_text(str(os.getppid()))
+        _own(path)
         return cls(path, lineage)
 
     @classmethod
     def take(cls, lineage: str, token: str) -> Folder | None:
         """The folder that holds the state of a token, if it is here; nobody else has it then."""
-        base = _base()
-        path = base / f"{lineage}.taken-{uuid.uuid4().hex}"
+        left = _base() / f"{lineage}.{token}"
+        path = _taken(left)
         try:
-            (base / f"{lineage}.{token}").rename(path)
+            left.rename(path)
         except OSError:
             return None
         return cls(path, lineage)
@@ -119,17 +121,20 @@ class Folder:
         removed: list[SegmentName],
     ) -> None:
         """Write what a batch has changed besides the arrays."""
-        for name in removed:
-            self._segment(name).unlink(missing_ok=True)
         for name, blob in blobs.items():
             self.keep(name, blob)
-        (self.path / _HEAD).write_bytes(head)
-        about = {"shape": asdict(shape), "files": self.memory.files}
-        (self.path / _ABOUT).write_text(json.dumps(about))
+        with self._if_possible():
+            for name in removed:
+                self._segment(name).unlink(missing_ok=True)
+            (self.path / _HEAD).write_bytes(head)
+            about = {"shape": asdict(shape), "files": self.memory.files}
+            (self.path / _ABOUT).write_text(json.dumps(about))
+            _own(self.path)
 
     def keep(self, name: SegmentName, blob: bytes) -> None:
         """Write a segment."""
-        self._segment(name).write_bytes(blob)
+        with self._if_possible():
+            self._segment(name).write_bytes(blob)
 
     def leave(self, token: str) -> None:
         """Put the folder where the next one finds it; whatever else is left of the shard goes."""
@@ -140,9 +145,17 @@ class Folder:
         with contextlib.suppress(OSError):
             for other in self.path.parent.glob(f"{self.lineage}.*"):
                 if other != self.path:
-                    shutil.rmtree(other, ignore_errors=True)
+                    _remove(other)
             self.path.rename(path)
             self.path = self.memory.folder = path
+
+    @contextlib.contextmanager
+    def _if_possible(self) -> Iterator[None]:
+        """What cannot be written here is not left for others."""
+        try:
+            yield
+        except OSError:
+            self.memory.shareable = False
 
     def _segment(self, name: SegmentName) -> Path:
         return self.path / f"segment-{name[0]}-{name[1]}"
@@ -153,6 +166,16 @@ def clear() -> None:
     shutil.rmtree(_base(), ignore_errors=True)
 
 
+def sweep() -> None:
+    """Remove what processes have left that are gone."""
+    with contextlib.suppress(OSError):
+        for path in _base().iterdir():
+            try:
+                os.kill(_owner(path), 0)
+            except (OSError, ValueError):
+                _remove(path)
+
+
 def _base() -> Path:
     """Memory rather than a disk, where there is a file system of that kind."""
     memory = Path("/dev/shm")
@@ -161,11 +184,27 @@ def _base() -> Path:
     return root / f"streamshed-{user}"
 
 
-def _clean(base: Path) -> None:
-    """Remove what processes have left that are gone."""
+def _taken(path: Path) -> Path:
+    """A name for a folder that only this process knows, and that says whose it is."""
+    return path.with_name(f"{path.stem}.taken-{os.getppid()}-{uuid.uuid4().hex}")
+
+
+def _own(path: Path) -> None:
+    """Note in a folder that it is there for as long as the parent of this worker is."""
+    (path / _OWNER).write_text(str(os.getppid()))
+
+
+def _owner(path: Path) -> int:
+    """The process without which a folder is of no use.
+
+    The one that a folder's name tells comes first: the worker that has taken it may be of another
+    executor than the one that made it, and outlive that.
+    """
+    process, dash, _ = path.name.partition(".taken-")[2].partition("-")
+    return int(process if dash else (path / _OWNER).read_text())
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, unless somebody takes it first: what has been taken is not touched."""
     with contextlib.suppress(OSError):
-        for path in base.iterdir():
-            try:
-                os.kill(int((path / _OWNER).read_text()), 0)
-            except (OSError, ValueError):
-                shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path.rename(_taken(path)), ignore_errors=True)

@@ -6,6 +6,7 @@ same for the same seed.
 
 from streamshed.workloads.base import Workload
 from streamshed.workloads.existence import ExistenceWorkload
+from streamshed.workloads.funnel import FunnelWorkload
 from streamshed.workloads.mixed import MixedWorkload
 from streamshed.workloads.normal import NormalWorkload
 from streamshed.workloads.weblog import (
@@ -19,6 +20,7 @@ from streamshed.workloads.zipf import ZipfWorkload
 
 __all__ = [
     "ExistenceWorkload",
+    "FunnelWorkload",
     "MixedWorkload",
     "NormalWorkload",
     "WebLog",

@@ -1,0 +1,114 @@
+"""Queries in processes of their own, to be killed, and what they leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from oracles.rows import Workload
+from oracles.workloads import generated
+from streaming import Files, counts, cut, rows
+from streamshed.ledger import Ledger
+
+TESTS = Path(__file__).parent
+BATCHES = 6
+PATIENCE = 600.0
+
+
+def workload(policy: str) -> Workload:
+    """Streams in order of time, bounded unless the policy is `exact`."""
+    bounded = {"keep_rows": (9, 6, 12), "policy": policy} if policy != "exact" else {}
+    return generated(3, rows=90, keys=12, skew=0.5, window=("time", 30), **bounded)
+
+
+def written(folder: Path, policy: str) -> Files:
+    """The workload of a policy in files, a batch of each stream in each."""
+    files = Files(folder)
+    files.write(cut(workload(policy), BATCHES))
+    return files
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The variables with which Python workers find this package and these tests."""
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYSPARK_PYTHON": sys.executable,
+        **more,
+    }
+
+
+class Query:
+    """A driver process, its Spark and its Python workers."""
+
+    def __init__(self, folder: Path, policy: str, *options: str) -> None:
+        temporary = folder / "_tmp"
+        temporary.mkdir(exist_ok=True)
+        self.log = (folder / "_log").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, str(TESTS / "spark" / "driver.py"), str(folder), policy, *options],
+            env=environment(SPARK_LOCAL_DIRS=str(temporary)),
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,
+        )
+
+    def kill(self) -> None:
+        """Kill the driver and its Spark; the workers see it and end."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
+
+    def wait_for(self, happened: Callable[[], bool]) -> None:
+        until = time.monotonic() + PATIENCE
+        while not happened():
+            assert self.process.poll() is None, "the driver ended too early"
+            assert time.monotonic() < until, "the driver takes too long"
+            time.sleep(0.002)
+
+    def finish(self) -> None:
+        assert self.process.wait(PATIENCE) == 0
+        self.log.close()
+
+
+@contextlib.contextmanager
+def running(folder: Path, policy: str, *options: str) -> Iterator[Query]:
+    query = Query(folder, policy, *options)
+    try:
+        yield query
+    finally:
+        query.kill()
+
+
+def struck(folder: Path, batch: int, moment: str) -> Callable[[], bool]:
+    marker = folder / f"_struck-{batch}-{moment}"
+    return lambda: marker.exists() and marker.read_text() != ""
+
+
+def logged(folder: Path, log: str, batch: int) -> Callable[[], bool]:
+    return (folder / "_checkpoint" / log / str(batch)).exists
+
+
+def waits(*moments: tuple[int, str]) -> list[str]:
+    """The options by which a worker waits at these moments to be killed."""
+    return [word for batch, moment in moments for word in ("--disturb", str(batch), moment, "wait")]
+
+
+def check(folder: Path, table: pa.Table, ledger: Ledger) -> None:
+    """The query has left these results, row for row, and this ledger."""
+    found = pq.read_table(folder / "_results.parquet")
+    assert rows(found, table.schema) == rows(table)
+    left = json.loads((folder / "_ledger.json").read_text())
+    assert left == {"streams": counts(ledger), "results": ledger.results}
