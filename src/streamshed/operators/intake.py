@@ -307,7 +307,7 @@ def newest_time(plan: Plan, position: int, rows: pa.RecordBatch) -> int:
     if not newest.is_valid:
         return NEVER
     row = pc.index(time, newest).as_py()
-    return int(Intake(plan).read(position, rows.slice(row, 1), WORTHLESS).time[0])
+    return int(Intake(plan)._times(stream, rows.slice(row, 1), 0)[0][0])
 
 
 def in_order_of_time(tuples: Tuples) -> Tuples:
