@@ -73,7 +73,8 @@ def most_results(
         data: the input of each stream, as `Join.replay` takes them.
         exact: seek the optimum itself by integer programming. This is for small inputs: how long
             it takes cannot be foreseen.
-        seconds: how long the solver may take; the bound is then what is known by then.
+        seconds: how long a solver may take; the bound is then what is known by then, or what
+            prices say that are sought for as long again.
         progress: is told, line by line, what is being done.
 
     Raises:
@@ -119,4 +120,5 @@ def _solved(program: Program, exact: bool, seconds: float | None) -> Solved:
         return Solved(float(program.needs.size.sum()), np.ones(program.needs.size.size))
     if exact:
         return whole(program, seconds)
-    return (relaxed if entries(program) <= LARGE else priced)(program, seconds)
+    found = relaxed(program, seconds) if entries(program) <= LARGE else None
+    return found or priced(program, seconds)

@@ -46,12 +46,12 @@ def entries(program: Program) -> int:
     return int(2 * program.uses.row.size + program.asks.nnz + 2 * program.room.size)
 
 
-def relaxed(program: Program, seconds: float | None) -> Solved:
+def relaxed(program: Program, seconds: float | None) -> Solved | None:
     """Solve the program as it is.
 
     Args:
         program: what to solve.
-        seconds: after which to give up; all results are then the bound.
+        seconds: after which to give up.
     """
     matrices = _matrices(program)
     scale = float(program.needs.size.max())
@@ -66,7 +66,7 @@ def relaxed(program: Program, seconds: float | None) -> Solved:
         options={"time_limit": seconds},
     )
     if found.x is None:
-        return _nothing(program)
+        return None
     prices = found.ineqlin.marginals, found.eqlin.marginals
     most = matrices.bound(*(-scale * price for price in prices))
     return Solved(most, found.x[: program.needs.size.size])
@@ -98,15 +98,10 @@ def whole(program: Program, seconds: float | None) -> Solved:
         ],
         options={"time_limit": seconds, "mip_rel_gap": 0.0},
     )
-    without = _nothing(program)
-    most = without.most if found.mip_dual_bound is None else -found.mip_dual_bound
-    parts = without.parts if found.x is None else found.x[: program.needs.size.size]
-    return Solved(min(most, without.most), parts)
-
-
-def _nothing(program: Program) -> Solved:
-    """What is known without solving anything."""
-    return Solved(float(program.needs.size.sum()), np.zeros(program.needs.size.size))
+    groups = program.needs.size
+    most = np.inf if found.mip_dual_bound is None else -found.mip_dual_bound
+    parts = np.zeros(groups.size) if found.x is None else found.x[: groups.size]
+    return Solved(min(most, float(groups.sum())), parts)
 
 
 def _columns(program: Program) -> Ints:
