@@ -15,6 +15,7 @@ from streamshed.ledger import Ledger
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.policies import Policy
 
 Result = tuple[tuple[Member, ...], int]
 
@@ -89,15 +90,20 @@ def multiset(results: Sequence[Result]) -> Counter[Result]:
 
 
 def driven(
-    workload: Workload, cuts: Sequence[int], restore: bool = False
+    workload: Workload,
+    cuts: Sequence[int],
+    restore: bool = False,
+    policy: Policy | None = None,
 ) -> Iterator[tuple[int, list[Result], Ledger, KeyedJoin]]:
     """The operator itself, fed in pieces that end at the cuts of the arrival order.
 
     After each piece: how many tuples have been processed, the results so far, the ledger. With
-    `restore`, the operator is thrown away between pieces and made anew from its snapshot's bytes.
+    `restore`, the operator is thrown away between pieces and made anew from its snapshot's bytes. A
+    policy that has no name can be given.
     """
     data = inputs(workload)
-    plan = spec(workload).plan({name: rows.schema for name, rows in data.items()})
+    said = spec(workload) if policy is None else spec(workload).shed(policy)
+    plan = said.plan({name: rows.schema for name, rows in data.items()})
     operator = KeyedJoin(plan)
     order = arrival_order(workload)
     results: list[Result] = []

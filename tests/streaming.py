@@ -186,4 +186,7 @@ def check_same(ran: Ran, expected: Replay, shards: int = 1) -> None:
             fates[1:3] = [sum(fates[1:3])]
     assert ours == theirs
     assert ran.ledger.results == expected.ledger.results
+    if shards == 1:
+        for estimate in ("missed", "missed_lately", "sample_rate"):
+            assert getattr(ran.ledger, estimate) == getattr(expected.ledger, estimate)
     assert ran.ledger.balanced

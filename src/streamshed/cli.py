@@ -106,7 +106,15 @@ def demo(
     chosen = list(dict.fromkeys(policy or _DEMO_POLICIES))
     joins = {name: _demo_join(name, rows, seed) for name in chosen}
     table = Table("policy", title="Five streams, 10 rows/s each, windows of 100 seconds")
-    heads = ("rows in", "results kept", "of the exact result", "shed", "state bytes/row", "rows/s")
+    heads = (
+        "rows in",
+        "results kept",
+        "of the exact result",
+        "as estimated",
+        "shed",
+        "state bytes/row",
+        "rows/s",
+    )
     for head in heads:
         table.add_column(head, justify="right")
     with _telling() as tell:
@@ -142,6 +150,7 @@ def _demo_row(ledger: Ledger, exact: int, seconds: float) -> list[str]:
         f"{arrived:,}",
         f"{ledger.results:,}",
         f"{ledger.results / exact:.1%}" if exact else "",
+        f"{ledger.recall:.1%}",
         f"{shed / arrived:.0%}",
         f"{ledger.state_bytes / stored:.0f}",
         f"{arrived / seconds:,.0f}",
@@ -218,6 +227,9 @@ def replay(
     partial: Annotated[
         int | None, typer.Option(help="The least number of members of a partial result.")
     ] = None,
+    estimate: Annotated[
+        float | None, typer.Option(help="The part of keys to follow, to estimate what is missed.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A Parquet file for the results.")] = None,
 ) -> None:
@@ -245,6 +257,8 @@ def replay(
         said = said.shed(shed, by=shed_by)
     if partial is not None:
         said = said.partial(at_least=partial)
+    if estimate is not None:
+        said = said.estimate(rate=estimate)
     typer.echo(_replayed(said, inputs, out))
 
 
