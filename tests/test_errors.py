@@ -96,9 +96,13 @@ def test_errors_are_value_errors():
         (lambda: TWO.shed(by={"clicks": "p"}), ["'clicks'", "not for 'orders'"]),
         (lambda: TWO.shed(policies.ByColumn({"clicks": "p"})), ["not for 'orders'"]),
         (lambda: BY.shed(by={"a": "p"}), ["worth column", "'sensor'"]),
-        # partial, seed
+        # partial, estimate, seed
         (lambda: TWO.partial(1), ["`at_least`", "1", "2 or more"]),
         (lambda: TWO.partial(3), ["3", "only 2", "'clicks', 'orders'", "from 2 to 2"]),
+        (lambda: TWO.estimate(rate=1.5), [".estimate()", "`rate`", "1.5", "from 0 to 1"]),
+        (lambda: TWO.estimate(rate=float("nan")), ["nan", "from 0 to 1"]),
+        (lambda: TWO.estimate(rate="all"), ["'all'", "from 0 to 1"]),
+        (lambda: TWO.estimate(rate=True), ["True", "from 0 to 1"]),
         # select
         (TWO.select, ["nothing", ".select('a.x', 'b.y')", ".select('time')"]),
         (lambda: TWO.select("click.x"), ["'click'", "'click.x'", "'clicks', 'orders'", "Did you"]),

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from engine import driven, replayed
+from engine import driven, inputs, replayed, spec
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.sample import sampled
 from oracles.workloads import POLICIES, generated, workloads
+from streamshed.estimates import Estimate, Tally
 from streamshed.experiments.coverage import coverage, runs
+from streamshed.operators.checkpoint import Snapshot
+from streamshed.operators.intake import merged
+from streamshed.operators.keyed import KeyedJoin
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 told_apart = [policy for policy in POLICIES if policy != "existence"]
@@ -54,11 +62,14 @@ def test_and_so_it_does_where_streams_come_and_go(policy: str) -> None:
     check()
 
 
+PATIENCE, ORDINARY, CAPACITY = 9, 5, 12
+
+
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that are thinned out after few tuples, and have little room."""
-    monkeypatch.setattr("streamshed.operators.sample.PATIENCE", 9)
-    monkeypatch.setattr("streamshed.operators.sample.CAPACITY", 12)
+    for name in ("PATIENCE", "ORDINARY", "CAPACITY"):
+        monkeypatch.setattr(f"streamshed.operators.sample.{name}", globals()[name])
 
 
 @pytest.mark.usefixtures("hasty")
@@ -68,13 +79,15 @@ def test_keys_are_followed_as_the_plain_version_does(policy: str) -> None:
     @given(workloads(budget=True, policies=[policy]), st.sampled_from([None, 0.3, 1 / 8]))
     def check(workload: Workload, rate: float | None) -> None:
         workload = replace(workload, rate=rate)
-        expected = sampled(workload, rate or 1 / 32, 9, **({} if rate else {"capacity": 12}))
+        capacity = math.inf if rate else CAPACITY
+        expected = sampled(workload, rate or 1 / 32, capacity, PATIENCE, ORDINARY)
         *_, (_, _, ledger, operator) = driven(workload, [])
         said = operator.missed()
         assert ledger.sample_rate == expected.rate
         assert said.seen == expected.seen
         assert said.certain == expected.certain
         assert said.missed == pytest.approx(expected.missed)
+        assert operator.missed(lately=True).missed == pytest.approx(expected.lately)
         assert said.variance == pytest.approx(expected.variance, abs=1e-9)
         assert ledger.missed.low <= ledger.missed.value <= ledger.missed.high
 
@@ -107,9 +120,80 @@ def test_the_estimate_has_no_bias() -> None:
         policy="oldest", rate=0.25,
     )  # fmt: skip
     _, exact = replayed(replace(workload, rate=1.0))
-    said = [replayed(replace(workload, seed=seed))[1].missed.value for seed in range(250)]
-    assert min(said) < exact.missed.value < max(said)
-    assert stats.ttest_1samp(said, exact.missed.value).pvalue > 0.01
+    said = [_tally(replace(workload, seed=seed)) for seed in range(250)]
+    values = [tally.missed for tally in said]
+    assert stats.ttest_1samp(values, exact.missed.value).pvalue > 0.001
+    spread = np.std(values, ddof=1) ** 2
+    assert 0.8 * spread < np.mean([tally.variance for tally in said]) < 1.6 * spread
+
+
+def _tally(workload: Workload) -> Tally:
+    *_, (_, _, _, operator) = driven(workload, [])
+    said = operator.missed()
+    assert said is not None
+    return said
+
+
+def test_nothing_is_followed_by_choice_or_where_nothing_is_shed() -> None:
+    workload = generated(1, rows=100, keep_rows=(9, 9, 9), rate=0.0)
+    _, ledger = replayed(workload)
+    assert (ledger.missed, ledger.missed_lately, ledger.recall) == (None, None, None)
+    assert ledger.sample_bytes == ledger.sample_rate == 0
+    assert "missed" not in str(ledger)
+    _, exact = replayed(workload.unbounded())
+    assert exact.missed == exact.missed_lately == Estimate(0, 0, 0)
+    assert exact.recall == Estimate(1, 1, 1)
+    assert exact.sample_bytes == 0
+    _, ample = replayed(replace(workload, keep_rows=(500, 500, 500), rate=None))
+    assert ample.missed == Estimate(0, 0, 0)
+
+
+def test_what_was_not_seen_is_not_excluded() -> None:
+    """Nothing missed in a small sample is no proof that nothing was missed."""
+    assert Tally(unit=31.0).estimate().low == 0
+    assert 31 < Tally(unit=31.0).estimate().high < 5 * 31
+
+
+@pytest.mark.parametrize("before", [None, 0.0, 0.25, 1.0])
+@pytest.mark.parametrize("after", [None, 0.0, 0.25, 1.0])
+def test_the_rate_may_change_from_run_to_run(before: float | None, after: float | None) -> None:
+    workload = generated(2, rows=500, keys=100, keep_rows=(25, 25, 25), rate=before)
+    *_, (_, _, ledger, operator) = driven(workload, [])
+    saved = operator.snapshot().to_bytes()
+    restored = KeyedJoin.restore(replace(operator.plan, rate=after), Snapshot.from_bytes(saved))
+    then = restored.ledger()
+    assert then.streams == ledger.streams
+    if after == 0:
+        assert then.missed is None
+    elif before == 0:
+        assert then.missed.value == 0
+    else:
+        assert then.missed.value == ledger.missed.value > 0
+        assert then.sample_rate == (ledger.sample_rate if before == after else 1)
+
+
+def test_a_budget_that_comes_later_finds_the_whole_truth() -> None:
+    """The rows of a join without a budget are all there: the sample begins with them."""
+    workload = generated(3, rows=200, keys=40, keep_rows=(15, 15, 15), rate=1.0)
+    *_, (_, _, before, operator) = driven(workload.unbounded(), [])
+    data = inputs(workload)
+    plan = spec(workload).plan({name: table.schema for name, table in data.items()})
+    restored = KeyedJoin.restore(plan, operator.snapshot())
+    assert restored.ledger().missed.value == 0
+    rows = {name: later(table) for name, table in data.items()}
+    for join in (operator, restored):
+        parts = [join.read(position, batch) for position, batch in enumerate(rows.values())]
+        for _ in join.process(merged(parts)):
+            pass
+    exact, now = operator.ledger(), restored.ledger()
+    assert exact.results > now.results > before.results
+    assert now.missed.value == exact.results - now.results
+
+
+def later(table: pa.Table) -> pa.RecordBatch:
+    """The same rows again, when most of the first are still in their windows."""
+    again = table.set_column(1, "ts", pc.add(table["ts"], 210))
+    return again.combine_chunks().to_batches()[0]
 
 
 def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:

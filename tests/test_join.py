@@ -34,7 +34,8 @@ WRITTEN = [
     "join('a', 'b').on('k').within({'a': '1 day 5 ms'}, time='ts').last({'b': 9}, time='tt')",
     "join('a', 'b-c').on(**{'a': 'x', 'b-c': 'y'}).last({'a': 1, 'b-c': 2}, time='ts')",
     "join('a', 'self').on(a='x', self='y').last(3)",
-    "join('a', 'b').on('k').last(9).keep(total=50).shed(by='price').partial(at_least=2).seed(7)",
+    "join('a', 'b').on('k').last(9).keep(total=50).shed(by='price').partial(at_least=2)"
+    ".estimate(rate=0.5).seed(7)",
     "join('a', 'b').on('k').last(9).shed(by={'a': 'price', 'b': 'value'})",
     "join(by='sensor').on('room').within('1 week', time='ts', late='1 second').keep(total=5)",
     "join('a', 'b').on('k').last(9).partial(at_least=2).select('a', 'b.y', 'b.x.z').seed(7)",

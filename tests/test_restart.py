@@ -30,6 +30,7 @@ def test_another_policy_seed_and_budget_take_effect(before: str, after: str) -> 
     then = restored.ledger()
     assert then.balanced
     assert then.results == ledger.results
+    assert then.missed.value == ledger.missed.value > 0
     assert then.streams["a"].stored == 7
     assert then.streams["b"].stored == ledger.streams["b"].stored
     later = [table.set_column(1, "ts", pc.add(table["ts"], 200)) for table in data.values()]
@@ -42,5 +43,6 @@ def test_another_policy_seed_and_budget_take_effect(before: str, after: str) -> 
     now = restored.ledger()
     assert now.balanced
     assert now.results > then.results
+    assert now.missed.value > then.missed.value
     for name, most in zip("abc", (7, 25, 20), strict=True):
         assert now.streams[name].stored <= most

@@ -146,7 +146,15 @@ def _live_demo(said: Join, policy: str, rows: int, seed: int) -> None:
     with _telling() as tell:
         found = run(said, FunnelWorkload(seed=seed), tell, show)
     table = Table("join", title="Impressions, clicks and orders of a session within 10 minutes")
-    heads = ("rows in", "results", "of the exact result", "rows held at most", "state", "rows/s")
+    heads = (
+        "rows in",
+        "results",
+        "of the exact result",
+        "as estimated",
+        "rows held at most",
+        "state",
+        "rows/s",
+    )
     for head in heads:
         table.add_column(head, justify="right")
 
@@ -156,6 +164,7 @@ def _live_demo(said: Join, policy: str, rows: int, seed: int) -> None:
             f"{outcome.rows:,}",
             f"{outcome.results:,}",
             "" if outcome.trouble else f"{outcome.results / found.exact:.1%}",
+            "" if outcome.recall is None else f"{outcome.recall:.1%}",
             f"{outcome.held:,}",
             f"{outcome.state_bytes / 1e6:.1f} MB",
             f"{outcome.rows_per_second:,.0f}",
@@ -265,6 +274,9 @@ def replay(
         list[str] | None,
         typer.Option(help="STREAM.COLUMN, or STREAM, to have in results; several times for more."),
     ] = None,
+    estimate: Annotated[
+        float | None, typer.Option(help="The part of keys to follow, to estimate what is missed.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A Parquet file for the results.")] = None,
 ) -> None:
@@ -292,6 +304,8 @@ def replay(
         said = said.shed(shed, by=shed_by)
     if partial is not None:
         said = said.partial(at_least=partial)
+    if estimate is not None:
+        said = said.estimate(rate=estimate)
     if select:
         said = said.select(*select)
     typer.echo(_replayed(said, inputs, out))

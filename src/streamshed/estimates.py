@@ -16,14 +16,22 @@ class Estimate:
     Examples:
         >>> print(Estimate(1210.4, 1100.2, 1340.1))
         1,210 (1,100 to 1,340)
+        >>> print(f"{Estimate(0.5, 0.25, 0.75):.1%}, {Estimate(3.0, 3.0, 3.0)}")
+        50.0% (25.0% to 75.0%), 3
     """
 
     value: float
     low: float
     high: float
 
+    def __format__(self, form: str) -> str:
+        value, low, high = (
+            format(number, form or ",.0f") for number in (self.value, self.low, self.high)
+        )
+        return value if self.low == self.high else f"{value} ({low} to {high})"
+
     def __str__(self) -> str:
-        return f"{self.value:,.0f} ({self.low:,.0f} to {self.high:,.0f})"
+        return format(self)
 
 
 @dataclass(frozen=True)

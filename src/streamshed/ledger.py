@@ -99,11 +99,8 @@ class Ledger:
     def _said(self) -> list[str]:
         """What was made and what was missed, in words."""
         said = [f"{self.results:,} results"]
-        if self.missed is not None and self.recall is not None and self.missed.high > 0:
-            made, low, high = (
-                f"{part:.1%}" for part in (self.recall.value, self.recall.low, self.recall.high)
-            )
-            said.append(f"{self.missed} missed: {made} were made ({low} to {high})")
+        if self.missed is not None and self.missed.high > 0:
+            said.append(f"{self.missed} missed: {self.recall:.1%} were made")
         if self.missed_lately is not None and self.missed_lately.high > 0:
             said.append(f"{self.missed_lately} missed lately")
         return said

@@ -25,6 +25,7 @@ class Said:
     certain: float = 0.0
     seen: float = 0.0
     rate: float = 1.0
+    lately: float = 0.0
     spread: list[float] = field(default_factory=lambda: [0.0] * GROUPS)
 
     @property
@@ -39,14 +40,21 @@ def lot(workload: Workload, key: Key) -> int:
     return mix(hash_of(key) ^ ((workload.seed + 1) * 0x9E3779B97F4A7C15 & MASK))
 
 
-def sampled(workload: Workload, least: float, patience: int, capacity: float = math.inf) -> Said:
+def sampled(
+    workload: Workload,
+    least: float,
+    capacity: float = math.inf,
+    patience: int = 1024,
+    ordinary: int = 1024,
+) -> Said:
     """Follow keys through a workload.
 
     Args:
         workload: with a budget.
         least: the rate at which thinning out ends.
-        patience: after how many followed tuples the rate is halved.
         capacity: rows that the sample may hold.
+        patience: after how many followed tuples the rate is halved.
+        ordinary: of a key with one tuple in so many the chance is the rate.
     """
     made = Counter(result.arrival for result in simulate(workload).results)
     due = Counter(result.arrival for result in simulate(workload.unbounded()).results)
@@ -56,10 +64,18 @@ def sampled(workload: Workload, least: float, patience: int, capacity: float = m
     chance: dict[Key, float] = {}
     came: dict[Key, int] = {}
     rows: dict[Member, Key] = {}
-    followed = 0
+    steps: Counter[int] = Counter()
+    length, step = _steps(workload)
+    followed = now = 0
+    newest: int | None = None
     for number, row in enumerate(arrival_order(workload)):
+        if not workload.timed:
+            now = number + 1
         if judgement.fates[number] != "taken":
             continue
+        if workload.timed:
+            now = row.time if newest is None else max(newest, row.time)
+            newest = now
         rows = {member: key for member, key in rows.items() if ends.get(member, math.inf) > number}
         for key in set(chance) - set(rows.values()):
             del chance[key], came[key]
@@ -73,6 +89,7 @@ def sampled(workload: Workload, least: float, patience: int, capacity: float = m
         assert missed >= 0
         said.missed += missed / chance[key]
         said.seen += missed
+        steps[now // step] += missed / chance[key]
         said.certain += missed if chance[key] == 1 else 0
         group = lot(workload, key) % GROUPS
         said.spread[group] += missed / chance[key] * math.sqrt(1 - chance[key])
@@ -85,9 +102,17 @@ def sampled(workload: Workload, least: float, patience: int, capacity: float = m
             followed = 0
             for key, times in came.items():
                 share = times / (number + 1)
-                chance[key] = min(chance[key], said.rate * max(1, 1024 * share))
+                chance[key] = min(chance[key], said.rate * max(1, ordinary * share))
             gone = {key for key in chance if lot(workload, key) >= chance[key] * 2**64}
             for key in gone:
                 del chance[key], came[key]
             rows = {member: key for member, key in rows.items() if key not in gone}
+    said.lately = sum(n for when, n in steps.items() if when > now // step - -(-length // step))
     return said
+
+
+def _steps(workload: Workload) -> tuple[int, int]:
+    """What "lately" means, and the length of its steps."""
+    times = [size for kind, size in workload.windows if kind == "time"]
+    length = max(1, max(times) if times else sum(size for _, size in workload.windows))
+    return length, -(-length // 12)

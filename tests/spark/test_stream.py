@@ -129,6 +129,32 @@ def test_shards_share_the_budget(spark: SparkSession, files: Files, budget: dict
     assert all(result in exact for result in rows(ran.table))
 
 
+def test_the_sample_is_that_of_replay(spark: SparkSession, files: Files) -> None:
+    """Thinned out on the way, saved, and read again after a restart."""
+    drawn = generated(6, rows=800, keys=150, skew=0.5, window=("time", 60), policy="random")
+    workload = replace(drawn, keep_rows=(20, 20, 20), rate=0.25)
+    batches = cut(workload, 3)
+    files.write(batches[:2])
+    files.run(spark, spec(workload), shards=1)
+    files.write(batches[2:])
+    ran = files.run(spark, spec(workload), shards=1)
+    check_same(ran, replayed(spec(workload), batches))
+    assert ran.ledger.sample_rate < 1
+    assert ran.ledger.sample_bytes > 0
+    assert ran.ledger.missed is not None
+    assert ran.ledger.missed.low < ran.ledger.missed.value < ran.ledger.missed.high
+
+
+def test_estimates_of_shards_are_added(spark: SparkSession, files: Files) -> None:
+    workload = bounded("random", rate=1.0)
+    batches = cut(workload, 2)
+    files.write(batches)
+    ran = files.run(spark, spec(workload), shards=2)
+    assert ran.ledger.missed is not None
+    exact = replayed(spec(workload.unbounded()), batches).ledger.results
+    assert ran.ledger.missed.value == exact - ran.ledger.results > 0
+
+
 @pytest.mark.parametrize("kind", ["partial", "by", "last", "mixed"])
 def test_kinds_of_joins(spark: SparkSession, files: Files, kind: str) -> None:
     """Of which those with row windows are done by one shard, and the others by two."""

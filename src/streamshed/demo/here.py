@@ -47,7 +47,15 @@ def run(
     """
     joins = {name: _join(name, rows, seed) for name in dict.fromkeys(policies)}
     table = Table("policy", title="Five streams, 10 rows/s each, windows of 100 seconds")
-    heads = ("rows in", "results kept", "of the exact result", "shed", "state bytes/row", "rows/s")
+    heads = (
+        "rows in",
+        "results kept",
+        "of the exact result",
+        "as estimated",
+        "shed",
+        "state bytes/row",
+        "rows/s",
+    )
     for head in heads:
         table.add_column(head, justify="right")
     tell("generating the streams")
@@ -82,6 +90,7 @@ def _row(ledger: Ledger, exact: int, seconds: float) -> list[str]:
         f"{arrived:,}",
         f"{ledger.results:,}",
         f"{ledger.results / exact:.1%}" if exact else "",
+        f"{ledger.recall:.1%}" if ledger.recall is not None else "",
         f"{shed / arrived:.0%}",
         f"{ledger.state_bytes / stored:.0f}",
         f"{arrived / seconds:,.0f}",

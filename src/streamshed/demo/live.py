@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamshed.demo import funnel
 from streamshed.errors import StreamshedError
+from streamshed.estimates import Estimate
 from streamshed.join import Join
 from streamshed.spark import ledger
 from streamshed.spark.chained import chained
@@ -64,6 +65,8 @@ class Batch:
     results: int
     """Up to now."""
     state_bytes: int
+    recall: Estimate | None = None
+    """The part of all results that were made, as the query itself estimates it."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,11 @@ class Outcome:
     def results(self) -> int:
         """Results made."""
         return self.batches[-1].results if self.batches else 0
+
+    @property
+    def recall(self) -> Estimate | None:
+        """The part of all results that were made, where the query estimates it."""
+        return self.batches[-1].recall if self.batches else None
 
     @property
     def held(self) -> int:
@@ -273,6 +281,7 @@ def _ours(query: StreamingQuery, progress: Mapping[str, Any], _: int) -> Batch:
         shed=sum(stream.shed for stream in streams),
         results=accounts.results,
         state_bytes=accounts.state_bytes + accounts.payload_bytes,
+        recall=accounts.recall,
     )
 
 

@@ -29,15 +29,13 @@ SIEVE = np.dtype(
         ("rate", np.float64),  # the part of all lots that the limit lets in
         ("least", np.float64),  # the rate at which thinning out ends, while there is room
         ("capacity", np.int64),  # rows beyond which the sample is thinned out in any case
+        ("ordinary", np.int64),  # keys with more than one tuple in so many have a greater chance
         ("patience", np.int64),  # tuples followed at a rate before the next lower one will do
         ("followed", np.int64),  # tuples followed at this rate
         ("step", np.int64),  # the length of a step of time
     ],
     align=True,
 )
-
-ORDINARY = 1 << 10
-"""A key with more than one tuple in so many is followed with a chance that grows with its part."""
 
 GROUPS = 128
 """Random groups of keys, from whose differences the precision of an estimate is known."""
@@ -149,7 +147,7 @@ def still_followed(sample, key, hashed, arrivals):  # type: ignore[no-untyped-de
     A key's chance never grows while it is followed: what was known of it for sure so far was known
     with that chance, and who was not followed cannot be followed in full any more.
     """
-    part = sample.came[key] * ORDINARY / arrivals
+    part = sample.came[key] * sample.sieve[0].ordinary / arrivals
     chance = min(sample.chance[key], sample.sieve[0].rate * max(1.0, part))
     sample.chance[key] = chance
     word = lot(sample, hashed)

@@ -68,8 +68,8 @@ from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.operators.results import named_results, told_apart_results
 from streamshed.operators.room import directory, enough, roomier
 from streamshed.operators.sample import (
+    OF_SAMPLE,
     SAMPLE,
-    SIEVED,
     TRUE,
     in_use,
     new_sample,
@@ -372,7 +372,7 @@ class KeyedJoin:
             "missed": missed and missed.estimate(),
             "missed_lately": lately and lately.estimate(),
             "sample_rate": self.sample_rate,
-            "sample_bytes": sample_bytes(self.sample, self.shape),
+            "sample_bytes": sample_bytes(self.sample, self._used()),
         }
 
     def missed(self, lately: bool = False) -> Tally | None:
@@ -399,6 +399,7 @@ class KeyedJoin:
             keys=int(self.core.numbers[KEYS_USED]),
             held=min(self.shape.held, int(self.core.pools["held"].max())),
             disorder=min(self.shape.disorder, int(self.core.sizes.max())),
+            sample_rows=int(self.sample.core.numbers[ROWS_USED]),
         )
 
     # -- stop and go on --------------------------------------------------------------------------
@@ -505,10 +506,10 @@ class KeyedJoin:
             rebuild(join.core, join.state, batch, arrivals, head.arrays.get("marks", marks))
         for prefix, state, layout in join._states():
             for name, form in layout.items():
-                saved = head.arrays.get(prefix + name, NO_TIMES)
-                made_anew = anew if prefix == POLICY else name in SIEVED and not same_sample
+                of_sample = name in ("sieve", "beyond") or form.per in OF_SAMPLE
+                made_anew = (anew and prefix == POLICY) or (of_sample and not same_sample)
                 if form.kept and not made_anew:
-                    array = getattr(state, name)
+                    array, saved = getattr(state, name), head.arrays.get(prefix + name, NO_TIMES)
                     used = min(len(array), len(saved))  # the room may differ, not what is in use
                     array[:used] = saved[:used]
         if join.sampling:

@@ -34,8 +34,8 @@ from streamshed.operators.room import directory, enough
 SAMPLE, TRUE = "sample.", "true."
 """What names of arrays begin with: those of the tallies, and those of the sample's core."""
 
-SIEVED = ("sieve", "chance", "came", "beyond")
-"""What is made anew with the sample; the tallies go on."""
+OF_SAMPLE = ("sample row", "sample key")
+"""The arrays that belong to rows and keys of the sample, and are made anew with it."""
 
 PLACE = np.dtype([("row", np.int32), ("key", np.int32)])
 SAVED = np.dtype(
@@ -45,6 +45,8 @@ SAVED = np.dtype(
 
 PATIENCE = 1 << 10
 """Tuples that are followed at a rate before the next lower one will do."""
+ORDINARY = 1 << 10
+"""A key with more than one tuple in so many is followed with a chance that grows with its part."""
 CAPACITY = 1 << 12
 """Rows that a sample may hold in any case, if it chooses its rate by itself."""
 PART = 32
@@ -78,7 +80,7 @@ def new_sample(plan: Plan, core: Core, shape: Shape, memory: Memory, least: floa
     sieve["rate"] = 1.0
     sieve["least"] = least if plan.rate is None else plan.rate
     sieve["capacity"] = max(CAPACITY, sum(budgets) // PART) if plan.rate is None else BOUNDLESS
-    sieve["patience"] = PATIENCE
+    sieve["ordinary"], sieve["patience"] = ORDINARY, PATIENCE
     sieve["step"] = -(-lately(plan) // STEPS)
     return sample
 
@@ -110,18 +112,17 @@ def sample_room(
     }
 
 
-def sample_bytes(sample: Sample, shape: Shape) -> int:
-    """Bytes in use by the sample; none if there is no sample."""
+def sample_bytes(sample: Sample, used: Shape) -> int:
+    """Bytes in use by the sample, given the room that is in use; none if there is no sample."""
     if sample.sieve[0]["limit"] == 0:
         return 0
     true = sample.core
-    used = replace(
-        shape.of_sample,
-        rows=int(true.numbers[ROWS_USED]),
+    of_sample = replace(
+        used.of_sample,
         keys=int(true.numbers[KEYS_USED]),
-        disorder=min(shape.sample_disorder, int(true.sizes.max())),
+        disorder=min(used.sample_disorder, int(true.sizes.max())),
     )
-    return used.nbytes(core_layout()) + shape.nbytes(sample_layout())
+    return of_sample.nbytes(core_layout()) + used.nbytes(sample_layout())
 
 
 def sampled_rows(sample: Sample) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -156,7 +157,7 @@ def in_use(array: npt.NDArray[Any], form: Field, places: npt.NDArray[Any]) -> np
     What belongs to rows or keys of the sample stands in the order in which these will be entered
     again: rows by their arrival, keys by that of their first row.
     """
-    if form.per not in ("sample row", "sample key"):
+    if form.per not in OF_SAMPLE:
         return array.copy()
     order: npt.NDArray[Any] = places["row"]
     if form.per == "sample key":
