@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.columns import Column
 from streamshed.estimates import Tally
 from streamshed.kernels.core import (
     ARRIVALS,
@@ -18,21 +17,14 @@ from streamshed.kernels.core import (
     CLOCK,
     FATES,
     FIRST_SEEN,
-    FREE_KEY,
-    FREE_ROW,
-    KEY_HEADS,
     KEYS_USED,
-    NEVER,
     NEWEST,
     NONE,
-    PINNED,
     RESULTS,
     ROWS_USED,
     SHED,
-    Core,
     Field,
     Memory,
-    Settings,
     Shape,
     core_layout,
     grown,
@@ -66,7 +58,7 @@ from streamshed.operators.keyed_loop import (
 from streamshed.operators.payload import Payload, Places, live_offsets, places_in
 from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.operators.results import named_results, told_apart_results
-from streamshed.operators.room import directory, enough, roomier
+from streamshed.operators.room import directory, empty_core, enough, roomier
 from streamshed.operators.sample import (
     OF_SAMPLE,
     SAMPLE,
@@ -155,7 +147,7 @@ class KeyedJoin:
             out_of_order=False,
         )
         self.memory = memory or Memory()
-        self.core = self._empty_core()
+        self.core = empty_core(plan, self.shape, self.memory, CORE)
         layout = self.policy.layout(self.shape)
         self.state: Any = make(self.policy.state, layout, self.shape, self.memory, POLICY)
         self.work = work_room(0, lanes, plan.by is not None)
@@ -179,35 +171,6 @@ class KeyedJoin:
     def _bounded(self) -> bool:
         plan = self.plan
         return plan.total is not None or any(stream.rows is not None for stream in plan.streams)
-
-    def _empty_core(self) -> Core:
-        plan = self.plan
-        timed = any(stream.last is None for stream in plan.streams)
-        settings = Settings(
-            by=plan.by is not None,
-            pooled=self.shape.pools == 1,
-            complete=plan.at_least is None,
-            at_least=plan.at_least or len(plan.streams),
-            late=min(plan.late, BOUNDLESS),
-            idle=BOUNDLESS if plan.idle is None else plan.idle,
-            clock_max=plan.clock == "max",
-            timed=timed,
-            seed=np.uint64(plan.seed),
-            lanes=self.shape.lanes,
-            pools=self.shape.pools,
-            key_words=KEY_HEADS + self.shape.lanes,
-        )
-        core = make(Core, core_layout(), self.shape, self.memory, CORE, settings=settings)
-        core.numbers[[FREE_ROW, FREE_KEY, PINNED]] = NONE
-        core.numbers[[CLOCK, NEWEST, FIRST_SEEN]] = NEVER
-        for lane, stream in enumerate(plan.streams):
-            core.lanes["window"][lane] = BOUNDLESS if stream.window is None else stream.window
-            core.lanes["last"][lane] = stream.last or 0
-            core.lanes["recent"][lane] = core.lanes["last"][:lane].sum()
-        core.lanes["newest"] = NEVER
-        budgets = [stream.rows for stream in plan.streams] if len(core.pools) > 1 else [plan.total]
-        core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]
-        return core
 
     # -- what comes in ---------------------------------------------------------------------------
 
@@ -560,7 +523,7 @@ class KeyedJoin:
 
     def _about(self) -> dict[str, str]:
         followed = f"{self.plan.rate}, at least {self.policy.follows}" if self.sampling else "none"
-        return _about(self.plan) | {"estimate": followed}
+        return self.plan.about() | {"estimate": followed}
 
     def left_by(self, head: Head) -> bool:
         """Whether the very same join has left a state, so that its arrays can be taken over."""
@@ -628,27 +591,3 @@ def _places(
 def _most(budgets: npt.NDArray[np.int64]) -> int:
     """The rows that all budgets together allow."""
     return int(min(sum(budgets.tolist()), BOUNDLESS))
-
-
-def _about(plan: Plan) -> dict[str, str]:
-    """What a snapshot depends on, in words."""
-    columns = {
-        str(Column(stream.name, column.name, column.type)): str(column.type)
-        for stream in plan.streams
-        for column in stream.schema
-    }
-    return {
-        "streams": ", ".join(stream.name for stream in plan.streams)
-        if plan.by is None
-        else plan.by,
-        "key": "; ".join(", ".join(stream.key) for stream in plan.streams),
-        "times": f"{[stream.time for stream in plan.streams]} as {plan.time_type}",
-        "windows": f"{[stream.window or stream.last for stream in plan.streams]}, late {plan.late}",
-        "clock": f"{plan.clock}, idle {plan.idle}",
-        "budget": f"{[stream.rows for stream in plan.streams]}, total {plan.total}",
-        "policy": repr(plan.policy),
-        "members": f"at least {plan.at_least}" if plan.at_least else "complete",
-        "seed": str(plan.seed),
-        "shards": ", ".join(map(str, plan.shards)),
-        **columns,
-    }

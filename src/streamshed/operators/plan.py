@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from streamshed.columns import Column
+
 if TYPE_CHECKING:
     from streamshed.policies import Policy
 
@@ -60,3 +62,27 @@ class Plan:
     """The part of all keys that is followed to estimate what is missed; None: as it turns out."""
     shards: tuple[int, ...] = ()
     """The labels of all parts, where the join is done in parts and this is one of them."""
+
+    def about(self) -> dict[str, str]:
+        """What a state of the join depends on, in words."""
+        columns = {
+            str(Column(stream.name, column.name, column.type)): str(column.type)
+            for stream in self.streams
+            for column in stream.schema
+        }
+        windows = [stream.window or stream.last for stream in self.streams]
+        return {
+            "streams": ", ".join(stream.name for stream in self.streams)
+            if self.by is None
+            else self.by,
+            "key": "; ".join(", ".join(stream.key) for stream in self.streams),
+            "times": f"{[stream.time for stream in self.streams]} as {self.time_type}",
+            "windows": f"{windows}, late {self.late}",
+            "clock": f"{self.clock}, idle {self.idle}",
+            "budget": f"{[stream.rows for stream in self.streams]}, total {self.total}",
+            "policy": repr(self.policy),
+            "members": f"at least {self.at_least}" if self.at_least else "complete",
+            "seed": str(self.seed),
+            "shards": ", ".join(map(str, self.shards)),
+            **columns,
+        }

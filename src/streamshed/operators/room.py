@@ -2,8 +2,59 @@
 
 from __future__ import annotations
 
-from streamshed.kernels.core import BOUNDLESS, Core, Memory, Shape, core_layout, grown
+import numpy as np
+
+from streamshed.kernels.core import (
+    BOUNDLESS,
+    CLOCK,
+    FIRST_SEEN,
+    FREE_KEY,
+    FREE_ROW,
+    KEY_HEADS,
+    NEVER,
+    NEWEST,
+    NONE,
+    PINNED,
+    Core,
+    Memory,
+    Settings,
+    Shape,
+    core_layout,
+    grown,
+    make,
+)
 from streamshed.kernels.table import refill
+from streamshed.operators.plan import Plan
+
+
+def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
+    """The core of a join that has seen nothing yet."""
+    timed = any(stream.last is None for stream in plan.streams)
+    settings = Settings(
+        by=plan.by is not None,
+        pooled=shape.pools == 1,
+        complete=plan.at_least is None,
+        at_least=plan.at_least or len(plan.streams),
+        late=min(plan.late, BOUNDLESS),
+        idle=BOUNDLESS if plan.idle is None else plan.idle,
+        clock_max=plan.clock == "max",
+        timed=timed,
+        seed=np.uint64(plan.seed),
+        lanes=shape.lanes,
+        pools=shape.pools,
+        key_words=KEY_HEADS + shape.lanes,
+    )
+    core = make(Core, core_layout(), shape, memory, prefix, settings=settings)
+    core.numbers[[FREE_ROW, FREE_KEY, PINNED]] = NONE
+    core.numbers[[CLOCK, NEWEST, FIRST_SEEN]] = NEVER
+    for lane, stream in enumerate(plan.streams):
+        core.lanes["window"][lane] = BOUNDLESS if stream.window is None else stream.window
+        core.lanes["last"][lane] = stream.last or 0
+        core.lanes["recent"][lane] = core.lanes["last"][:lane].sum()
+    core.lanes["newest"] = NEVER
+    budgets = [stream.rows for stream in plan.streams] if len(core.pools) > 1 else [plan.total]
+    core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]
+    return core
 
 
 def enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
