@@ -85,7 +85,6 @@ class Folder:
         sweep()
         path = _taken(_base() / lineage)
         path.mkdir(parents=True)
-        _own(path)
         return cls(path, lineage)
 
     @classmethod
@@ -129,7 +128,7 @@ class Folder:
             (self.path / _HEAD).write_bytes(head)
             about = {"shape": asdict(shape), "files": self.memory.files}
             (self.path / _ABOUT).write_text(json.dumps(about))
-            _own(self.path)
+            (self.path / _OWNER).write_text(str(os.getppid()))
 
     def keep(self, name: SegmentName, blob: bytes) -> None:
         """Write a segment."""
@@ -189,16 +188,11 @@ def _taken(path: Path) -> Path:
     return path.with_name(f"{path.stem}.taken-{os.getppid()}-{uuid.uuid4().hex}")
 
 
-def _own(path: Path) -> None:
-    """Note in a folder that it is there for as long as the parent of this worker is."""
-    (path / _OWNER).write_text(str(os.getppid()))
-
-
 def _owner(path: Path) -> int:
-    """The process without which a folder is of no use.
+    """The process without which a folder is of no use: the parent of the worker that had it last.
 
-    The one that a folder's name tells comes first: the worker that has taken it may be of another
-    executor than the one that made it, and outlive that.
+    While a worker has it, the name tells; the worker may be of another executor than the one that
+    left the folder, and outlive that.
     """
     process, dash, _ = path.name.partition(".taken-")[2].partition("-")
     return int(process if dash else (path / _OWNER).read_text())
