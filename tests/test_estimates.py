@@ -88,7 +88,7 @@ def test_keys_are_followed_as_the_plain_version_does(policy: str) -> None:
         assert said.certain == expected.certain
         assert said.missed == pytest.approx(expected.missed)
         assert operator.missed(lately=True).missed == pytest.approx(expected.lately)
-        assert said.variance == pytest.approx(expected.variance, abs=1e-9)
+        assert said.variance == pytest.approx(expected.variance, rel=1e-9, abs=1e-9)
         assert ledger.missed.low <= ledger.missed.value <= ledger.missed.high
 
     check()
