@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamshed.bench.spark import SparkBench
+from streamshed.bench.spark import MEMORY, ROCKSDB, SparkBench
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ def bench(spark, tmp_path):
 
 
 def test_the_exact_join_has_the_results_of_sparks_own(bench):
-    found = list(bench.exact(1_000, 5, spark_batches=5, rounds=1))
+    found = list(bench.exact(1_000, 5, {ROCKSDB: 5, MEMORY: 6}, rounds=1))
     named = {measurement.name: measurement for measurement in found}
     assert len(named) == len(found)
     assert named["results of 5 batches, exact, 3 × 1,000 rows a batch"].value > 0

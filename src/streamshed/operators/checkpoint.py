@@ -172,15 +172,16 @@ def _arrays(data: bytes) -> dict[str, npt.NDArray[Any]]:
         }
 
 
-def to_ipc(batch: pa.RecordBatch) -> bytes:
+def to_ipc(batch: pa.RecordBatch, compressed: bool = False) -> bytes:
     """A record batch as Arrow IPC bytes."""
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def from_ipc(data: bytes | pa.Buffer) -> pa.RecordBatch:
-    """The record batch of Arrow IPC bytes, without copying them."""
+    """The record batch of Arrow IPC bytes, without copying them unless they are compressed."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()

@@ -109,7 +109,10 @@ class Store:
         for name in delta.removed:
             for part in range(BITMAP, state.parts.pop(name)):
                 self.state.removeKey((*name, part))
-        for name, blob in blobs.items():
+        written = len(head)
+        for name, rows in delta.segments.items():
+            blob = to_ipc(rows, compressed=True)
+            written += len(blob)
             starts = range(0, len(blob), PART)
             state.parts[name] = len(starts)
             for part, start in enumerate(starts):
@@ -126,7 +129,7 @@ class Store:
         state.folder.write(state.join.shape, head, blobs, delta.removed)
         state.folder.leave(token)
         _live[token] = state
-        return len(head) + sum(map(len, blobs.values()))
+        return written
 
     def _write(self, key: tuple[int, int, int], some: bytes, about: str = "") -> None:
         self.state.updateValue(key, (about, some))
