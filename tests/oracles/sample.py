@@ -101,8 +101,8 @@ def sampled(
             said.rate = said.rate / 2 if crowded else max(said.rate / 2, least)
             followed = 0
             for key, times in came.items():
-                share = times / (number + 1)
-                chance[key] = min(chance[key], said.rate * max(1, ordinary * share))
+                often = times * ordinary / (number + 1)
+                chance[key] = min(chance[key], said.rate * max(1, often))
             gone = {key for key in chance if lot(workload, key) >= chance[key] * 2**64}
             for key in gone:
                 del chance[key], came[key]
