@@ -72,6 +72,11 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
             yield from bench.exact(1_000_000, 6, {ROCKSDB: 4, MEMORY: 6}, rounds=1)
 
 
+def _gigabytes() -> int:
+    """The memory that Java may have: half of the machine's, so that Spark's own join has enough."""
+    return max(4, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**31)
+
+
 @contextmanager
 def _spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
     """A Spark of its own."""
@@ -80,7 +85,7 @@ def _spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("streamshed bench")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "6g")
+        .config("spark.driver.memory", f"{_gigabytes()}g")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.local.dir", str(folder / "local"))
@@ -149,30 +154,13 @@ class SparkBench:
             turns.append((ours, nothing))
         ours = min((ours for ours, _ in turns), key=lambda done: done.steady)
         nothing = min((nothing for _, nothing in turns), key=lambda done: done.steady)
-        rocks, memory = (
-            self._own(store, files, spark_batches[store], f"{setting}: Spark's join {kind}")
-            for store, kind in ((ROCKSDB, "on RocksDB"), (MEMORY, "in memory"))
+        rocks = self._own(
+            ROCKSDB, files, spark_batches[ROCKSDB], f"{setting}: Spark's join on RocksDB"
         )
-        for name, done in (
-            ("streamshed", ours),
-            ("Spark's own join on RocksDB", rocks),
-            ("Spark's own join in memory", memory),
-            ("a pipeline that does nothing", nothing),
-        ):
-            ended = f", stopped in batch {len(done.seconds) + 1}" if done.stopped else ""
-            yield Measurement(f"{name}{ended}, {setting}", done.rate, "rows/s")
-        yield Measurement(
-            f"streamshed over Spark's own join on RocksDB, {setting}",
-            ours.rate / rocks.rate,
-            "times",
-            bar=OVER_ROCKSDB_BAR,
-        )
-        yield Measurement(
-            f"streamshed over Spark's own join in memory, {setting}",
-            ours.rate / memory.rate,
-            "times",
-            bar=OVER_MEMORY_BAR,
-        )
+        yield Measurement(f"streamshed, {setting}", ours.rate, "rows/s")
+        made = f"results of {len(ours.results)} batches, {setting}"
+        yield Measurement(made, sum(ours.results), "results")
+        yield Measurement(f"a pipeline that does nothing, {setting}", nothing.rate, "rows/s")
         yield Measurement(
             f"time of a batch over that of a pipeline that does nothing, {setting}",
             ours.steady / nothing.steady,
@@ -180,17 +168,24 @@ class SparkBench:
             bar=OVER_NOTHING_BAR,
             at_most=True,
         )
-        both = min(len(done.results) for done in (ours, rocks, memory))
-        counts = [sum(done.results[:both]) for done in (ours, rocks, memory)]
-        yield Measurement(f"results of {both} batches, {setting}", counts[0], "results")
-        yield Measurement(
-            f"results of streamshed less those of Spark, {setting}",
-            max(abs(counts[0] - count) for count in counts),
-            "results",
-            bar=0,
-            at_most=True,
+        yield from _beside(setting, "on RocksDB", ours, rocks, OVER_ROCKSDB_BAR)
+        both = min(len(ours.seconds), len(rocks.seconds))
+        yield from _beside_state(
+            f"state store, after {both} batches, {setting}",
+            ours.store_bytes[both - 1],
+            rocks.store_bytes[both - 1],
         )
-        yield from _state(f"after {both} batches, {setting}", both - 1, ours, rocks, memory)
+        # The last, for it may take all the memory there is.
+        memory = self._own(
+            MEMORY, files, spark_batches[MEMORY], f"{setting}: Spark's join in memory"
+        )
+        yield from _beside(setting, "in memory", ours, memory, OVER_MEMORY_BAR)
+        both = min(len(ours.seconds), len(memory.seconds))
+        yield from _beside_state(
+            f"memory, after {both} batches, {setting}",
+            ours.memory_bytes[both - 1],
+            memory.memory_bytes[both - 1],
+        )
 
     def bounded(self, rows: int, batches: int) -> Iterator[Measurement]:
         """The join within a tenth of the rows that it needs, batch after batch."""
@@ -374,20 +369,35 @@ def _finish(query: StreamingQuery) -> _Run:
     )
 
 
-def _state(
-    setting: str, batch: int, ours: _Run, rocks: _Run, memory: _Run
-) -> Iterator[Measurement]:
-    """The bytes of each, store beside store and memory beside memory."""
-    for kind, mine, other, others in (
-        ("state store", ours.store_bytes, "Spark's own join on RocksDB", rocks.store_bytes),
-        ("memory", ours.memory_bytes, "Spark's own join in memory", memory.memory_bytes),
-    ):
-        yield Measurement(f"{kind} of streamshed, {setting}", mine[batch], "bytes")
-        yield Measurement(f"{kind} of {other}, {setting}", others[batch], "bytes")
-        yield Measurement(
-            f"{kind} over that of {other}, {setting}",
-            mine[batch] / others[batch],
-            "times",
-            bar=STATE_BAR,
-            at_most=True,
-        )
+def _beside(setting: str, kind: str, ours: _Run, theirs: _Run, bar: float) -> Iterator[Measurement]:
+    """How fast Spark's own join is, how much faster ours, and whether results are as many."""
+    ended = f", stopped in batch {len(theirs.seconds) + 1}" if theirs.stopped else ""
+    yield Measurement(f"Spark's own join {kind}{ended}, {setting}", theirs.rate, "rows/s")
+    yield Measurement(
+        f"streamshed over Spark's own join {kind}, {setting}",
+        ours.rate / theirs.rate,
+        "times",
+        bar=bar,
+    )
+    both = min(len(ours.results), len(theirs.results))
+    made, other = sum(ours.results[:both]), sum(theirs.results[:both])
+    yield Measurement(
+        f"results of streamshed less those of Spark {kind}, {setting}",
+        abs(made - other),
+        "results",
+        bar=0,
+        at_most=True,
+    )
+
+
+def _beside_state(what: str, ours: int, theirs: int) -> Iterator[Measurement]:
+    """The bytes of both."""
+    yield Measurement(f"{what}: streamshed", ours, "bytes")
+    yield Measurement(f"{what}: Spark's own join", theirs, "bytes")
+    yield Measurement(
+        f"{what}: streamshed over Spark's own join",
+        ours / theirs,
+        "times",
+        bar=STATE_BAR,
+        at_most=True,
+    )
