@@ -322,6 +322,20 @@ def test_no_policy_is_better(
     assert run.importance <= optimum(star, Budget(rows=rows)).importance + 1e-9
 
 
+def test_the_order_of_the_policies_is_that_of_figure_6() -> None:
+    """Over a few seeds, with DGL's constants that suit a lifetime of 50."""
+    sums = dict.fromkeys(oracle.POLICIES, 0.0)
+    for seed in range(1, 5):
+        work = StarWorkload(tuples=1500, keys=50, seed=seed)
+        data = oracle.read(work.tables(), work.relation(), THROUGH, 50)
+        for policy in sums:
+            run = oracle.Simulator(data, policy, 5, alpha=50.0, beta=0.5, seed=seed).simulate()
+            sums[policy] += run.importance
+    assert sums["dgl"] > max(sums["dimpprob"], sums["simpprob"])
+    assert sums["dimpprob"] == pytest.approx(sums["simpprob"], rel=0.05)
+    assert min(sums["dimpprob"], sums["simpprob"]) > sums["simp"] > 1.5 * sums["rand"]
+
+
 def test_many_places_make_the_exact_result(example: Star) -> None:
     plan = optimum(example, Budget(rows=4))
     assert (plan.results, plan.importance) == example.exact()

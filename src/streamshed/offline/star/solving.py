@@ -65,8 +65,8 @@ def optimum(
         1 results, importance 4
         time      0  r {0}                     s {}
         time      1  r {1}                     s {}
-        time      2  r {1}                     s {}
-        time      3  r {}                      s {}
+        time      2  r {1}                     s {2}
+        time      3  r {1}                     s {2}
     """
     if of not in ("importance", "results") or ties not in ("most", "least"):
         raise SpecError(
