@@ -380,6 +380,7 @@ def _number_or_text(text: str) -> int | str:
 _PAPERS = {
     "existence": "streamshed.experiments.existence",
     "policies": "streamshed.experiments.policies",
+    "star": "streamshed.experiments.star",
 }
 
 

@@ -12,6 +12,7 @@ from streamshed.experiments.report import (
     Claim,
     Report,
     judge,
+    run_figures,
     stem,
     summarise,
     verdict_markdown,
@@ -107,3 +108,16 @@ def test_the_verdict_says_what_holds_where_and_why(tmp_path):
     assert [claim["holds"] for claim in data["claims"]] == [True, False, False]
     assert data["claims"][1]["fails_for"] == ["far"]
     assert text == verdict_markdown("A paper", CLAIMS)
+
+
+def test_parts_of_a_figure_are_made_as_one(tmp_path):
+    made = []
+
+    def figure(scale, report):
+        made.append(scale)
+        return [Claim("9a", "A is B", "It is.", True)]
+
+    claims = run_figures(Report(tmp_path, "A paper"), {"9": figure}, "small", ["9a", "9b", 9])
+    assert made == ["small"]
+    assert len(claims) == 1
+    assert (tmp_path / "verdict_9.md").exists()

@@ -13,19 +13,20 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from streamshed.errors import StreamshedError
+from streamshed.errors import StreamshedError, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Row = dict[str, Any]
 Progress = Callable[[str], None]
+Scale = TypeVar("Scale")
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,40 @@ class Report:
         self.out.mkdir(parents=True, exist_ok=True)
         self.progress(f"writing {name}")
         return self.out / name
+
+
+def run_figures(
+    report: Report,
+    figures: Mapping[str, Callable[[Scale, Report], list[Claim]]],
+    scale: Scale,
+    chosen: Iterable[str | int] | None,
+) -> list[Claim]:
+    """Run the experiments of a paper, write the verdict, and return the claims.
+
+    Args:
+        report: the folder to fill.
+        figures: by name what makes each; the parts of a figure, such as 9a and 9b, are made as one.
+        scale: how much of everything to run.
+        chosen: which of them to run; all of them if not given.
+
+    Raises:
+        StreamshedError: if a figure is not among those that can be run.
+    """
+    names = [_figure(figure, figures) for figure in (figures if chosen is None else chosen)]
+    claims = []
+    for name in dict.fromkeys(names):
+        report.progress(f"figure {name}" if name.isdigit() else name)
+        claims += figures[name](scale, report)
+    partial = "" if chosen is None else "_" + "_".join(dict.fromkeys(names))
+    report.verdict(claims, f"verdict{partial}")
+    return claims
+
+
+def _figure(figure: str | int, figures: Iterable[str]) -> str:
+    name = str(figure).removesuffix("a").removesuffix("b")
+    if name not in figures:
+        raise StreamshedError(f"no figure {figure!r} to reproduce; there are {listed(figures)}")
+    return name
 
 
 def verdict_markdown(title: str, claims: Sequence[Claim]) -> str:

@@ -107,7 +107,7 @@ def most_results(
             f"exact=True looks at every result, but without a budget there are {unlimited:,}, more"
             f" than {MOST_LISTED:,}; leave it out for an upper bound, or give fewer rows"
         )
-    most, parts = _solved(program, exact, seconds)
+    most, parts = solved(program, exact, seconds)
     say(f"at most {most:,.1f} results; looking for a way to make them")
     reached = results_of(trace, program, schedule(trace, program, parts))
     # Results are whole; a sum of many may be off in its last digits.
@@ -115,7 +115,14 @@ def most_results(
     return Bound(results, reached, unlimited, time.monotonic() - started)
 
 
-def _solved(program: Program, exact: bool, seconds: float | None) -> Solved:
+def solved(program: Program, exact: bool, seconds: float | None) -> Solved:
+    """Solve a program by whatever way suits its size.
+
+    Args:
+        program: what to solve.
+        exact: in whole numbers.
+        seconds: how long a solver may take.
+    """
     if not (program.room.size and program.needs.size.size):
         return Solved(float(program.needs.size.sum()), np.ones(program.needs.size.size))
     if exact:

@@ -39,7 +39,7 @@ class Needs(NamedTuple):
     """What groups of results need: for each stream but the arrival's own, some of its rows."""
 
     size: Floats
-    """Of each group: its results."""
+    """Of each group: its results, or what they are worth."""
     group: Ints
     """Of each need: the group."""
     stream: Ints
@@ -91,6 +91,18 @@ def make_program(trace: Trace, uses: Uses) -> Program:
     whole = _whole(trace, uses, ~listed)
     needs = Needs._make(np.concatenate(pair) for pair in zip(single, whole, strict=True))
     needs.group[single.group.size :] += single.size.size
+    return stated(trace, uses, needs, single.size.size)
+
+
+def stated(trace: Trace, uses: Uses, needs: Needs, listed: int) -> Program:
+    """State the choice, once it is known what groups of results need.
+
+    Args:
+        trace: the rows.
+        uses: of the rows.
+        needs: of the groups.
+        listed: how many of the groups, the first ones, are single results.
+    """
     streams = len(trace.lasts)
     told, which = np.unique(needs.group * streams + needs.stream, return_inverse=True)
     asks = (needs.part, (which, needs.use))
@@ -98,7 +110,7 @@ def make_program(trace: Trace, uses: Uses) -> Program:
     return Program(
         uses=uses,
         needs=needs,
-        listed=single.size.size,
+        listed=listed,
         room=room,
         first=first,
         past=past,
@@ -140,7 +152,8 @@ def _moments(trace: Trace, uses: Uses) -> tuple[Floats, Ints, Ints]:
         mine = np.flatnonzero(trace.pool[uses.row] == pool)
         if budget is None or not mine.size:
             continue
-        fullest = _fullest(begin[mine], uses.arrival[mine], trace.time.size, budget)
+        # A row may be wanted until after the last arrival.
+        fullest = _fullest(begin[mine], uses.arrival[mine], trace.time.size + 1, budget)
         first[mine] = room.size + np.searchsorted(fullest, begin[mine])
         past[mine] = room.size + np.searchsorted(fullest, uses.arrival[mine])
         room = np.concatenate([room, np.full(fullest.size, float(budget))])

@@ -9,6 +9,7 @@ from streamshed.workloads.existence import ExistenceWorkload
 from streamshed.workloads.funnel import FunnelWorkload
 from streamshed.workloads.mixed import MixedWorkload
 from streamshed.workloads.normal import NormalWorkload
+from streamshed.workloads.star import StarExample, StarWorkload
 from streamshed.workloads.weblog import (
     WebLog,
     first_visits,
@@ -23,6 +24,8 @@ __all__ = [
     "FunnelWorkload",
     "MixedWorkload",
     "NormalWorkload",
+    "StarExample",
+    "StarWorkload",
     "WebLog",
     "Workload",
     "ZipfWorkload",

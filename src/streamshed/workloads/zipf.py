@@ -77,15 +77,20 @@ class ZipfWorkload(Workload):
         generator = np.random.default_rng([self.seed, 4])
         return regular_streams(
             [
-                ranking[_ranks(generator.random(self.tuples), self.keys, skew)]
+                ranking[ranks(generator.random(self.tuples), self.keys, skew)]
                 for ranking, skew in zip(self.rankings(), self.skews, strict=True)
             ],
             self.rate,
         )
 
 
-def _ranks(draws: npt.NDArray[np.float64], keys: int, skew: float) -> Ints:
-    """Turn uniform draws into ranks, counted from 0."""
+def ranks(draws: npt.NDArray[np.float64], keys: int, skew: float) -> Ints:
+    """Turn uniform draws into ranks of a Zipf distribution, counted from 0.
+
+    Examples:
+        >>> ranks(np.array([0.0, 0.5, 0.99]), keys=3, skew=1.0).tolist()
+        [0, 0, 2]
+    """
     cumulative = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -skew)
-    ranks: Ints = np.searchsorted(cumulative, draws * cumulative[-1], side="right")
-    return ranks.clip(max=keys - 1)
+    drawn: Ints = np.searchsorted(cumulative, draws * cumulative[-1], side="right")
+    return drawn.clip(max=keys - 1)

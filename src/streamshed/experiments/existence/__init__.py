@@ -52,12 +52,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from streamshed.errors import StreamshedError, listed
 from streamshed.experiments.existence.cost import figure_9, space
 from streamshed.experiments.existence.orders import figure_5, figure_6, figure_7, figure_8
 from streamshed.experiments.existence.scale import FULL, QUICK, Scale
 from streamshed.experiments.existence.values import figure_10, figure_11
-from streamshed.experiments.report import Claim, Progress, Report
+from streamshed.experiments.report import Claim, Progress, Report, run_figures
 
 TITLE = "Load shedding based on arrival order patterns (Kwon, Lee, Kim 2010)"
 
@@ -90,19 +89,5 @@ def run(
     Raises:
         StreamshedError: if a figure is not among those that can be run.
     """
-    chosen = list(FIGURES) if figures is None else [_figure(figure) for figure in figures]
     report = Report(Path(out), TITLE, progress or (lambda line: None))
-    claims = []
-    for name in dict.fromkeys(chosen):
-        report.progress(f"figure {name}" if name != "space" else "space analysis")
-        claims += FIGURES[name](QUICK if quick else FULL, report)
-    partial = "" if figures is None else "_" + "_".join(dict.fromkeys(chosen))
-    report.verdict(claims, f"verdict{partial}")
-    return claims
-
-
-def _figure(figure: str | int) -> str:
-    name = str(figure).removesuffix("a").removesuffix("b")
-    if name not in FIGURES:
-        raise StreamshedError(f"no figure {figure!r} to reproduce; there are {listed(FIGURES)}")
-    return name
+    return run_figures(report, FIGURES, QUICK if quick else FULL, figures)
