@@ -12,6 +12,7 @@ import pyarrow as pa
 import streamshed as ss
 from oracles.rows import Member, Row, Workload, arrival_order, table, tables
 from streamshed.ledger import Ledger
+from streamshed.operators.auto import running_join
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import Block, KeyedJoin
@@ -99,7 +100,7 @@ def driven(
     """
     data = inputs(workload)
     plan = (join or spec(workload)).plan({name: rows.schema for name, rows in data.items()})
-    operator = KeyedJoin(plan)
+    operator = running_join(plan)(plan)
     order = arrival_order(workload)
     results: list[Result] = []
     start = 0
@@ -112,7 +113,7 @@ def driven(
         yield end, results, operator.ledger(), operator
         if restore:
             saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
-            operator = KeyedJoin.restore(plan, saved)
+            operator = running_join(plan).restore(plan, saved)
 
 
 def _piece(

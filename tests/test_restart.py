@@ -9,9 +9,9 @@ import pytest
 
 from engine import driven, inputs, spec
 from oracles.workloads import POLICIES, generated
+from streamshed.operators.auto import running_join
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
 
 
 @pytest.mark.parametrize("before", POLICIES)
@@ -26,7 +26,7 @@ def test_another_policy_seed_and_budget_take_effect(before: str, after: str) -> 
     changed = replace(workload, policy=after, keep_rows=(7, 25, 20), seed=9)
     data = inputs(changed)
     plan = spec(changed).plan({name: rows.schema for name, rows in data.items()})
-    restored = KeyedJoin.restore(plan, saved)
+    restored = running_join(plan).restore(plan, saved)
     then = restored.ledger()
     assert then.balanced
     assert then.results == ledger.results

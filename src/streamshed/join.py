@@ -225,7 +225,7 @@ late='30 seconds')
     def shed(
         self, policy: str | Policy | None = None, *, by: str | Mapping[str, str] | None = None
     ) -> Join:
-        """Say which rows leave when a window is full; without it, the oldest.
+        """Say which rows leave when a window is full; without it, `density` decides.
 
         Args:
             policy: The name of a policy, or one made from `streamshed.policies`.
@@ -304,9 +304,9 @@ late='30 seconds')
         """Say how many keys are followed in full, to estimate the results that shedding costs.
 
         Args:
-            rate: The part of all keys that is followed: from 1, then what is missed is known
-                exactly, to 0, then nothing is estimated. Without it the join begins by following
-                all keys, and follows fewer of them as more rows come.
+            rate: The part of all keys that is followed once many rows have come; a join begins by
+                following all of them. With 1 what is missed is known exactly, with 0 nothing is
+                estimated. Without it, one key in 32, or fewer if they have very many rows.
 
         Example:
             >>> from streamshed import join

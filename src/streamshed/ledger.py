@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -60,7 +60,11 @@ class Ledger:
     sample_rate: float = 0.0
     """The part of all keys that is followed at present, to estimate what is missed."""
     sample_bytes: int = 0
-    """Bytes of the sample of keys that are followed."""
+    """Bytes of the sample of keys that are followed, and of what is tried on a part of them."""
+    shed_by: Mapping[str, int] = field(default_factory=dict)
+    """Rows shed by each policy: with `shed("auto")` there can be several."""
+    switches: int = 0
+    """How often `shed("auto")` went over to another policy."""
 
     @property
     def recall(self) -> Estimate | None:
@@ -76,15 +80,15 @@ class Ledger:
         """One row for each stream."""
         names = pa.array(list(self.streams))
         counts = {
-            field.name: pa.array(
-                [getattr(stream, field.name) for stream in self.streams.values()], pa.int64()
+            part.name: pa.array(
+                [getattr(stream, part.name) for stream in self.streams.values()], pa.int64()
             )
-            for field in fields(StreamLedger)
+            for part in fields(StreamLedger)
         }
         return pa.table({"stream": names, **counts})
 
     def __str__(self) -> str:
-        heads = ["stream", *(field.name for field in fields(StreamLedger))]
+        heads = ["stream", *(part.name for part in fields(StreamLedger))]
         rows = [
             [str(name), *(f"{getattr(stream, head):,}" for head in heads[1:])]
             for name, stream in self.streams.items()
@@ -103,4 +107,7 @@ class Ledger:
             said.append(f"{self.missed} missed: {self.recall:.1%} were made")
         if self.missed_lately is not None and self.missed_lately.high > 0:
             said.append(f"{self.missed_lately} missed lately")
+        if len(self.shed_by) > 1:
+            by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
+            said.append(f"shed {by}; {self.switches:,} switches")
         return said

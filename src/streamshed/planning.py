@@ -12,7 +12,7 @@ from streamshed.columns import Column
 from streamshed.durations import LIMIT, Duration, to_units
 from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.operators.plan import Plan, StreamPlan
-from streamshed.policies import ByColumn, Policy, by_name
+from streamshed.policies import ByColumn, Density, Oldest, Policy
 from streamshed.spec import Spec
 
 
@@ -32,7 +32,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
     inputs = _inputs(spec, schemas)
     if spec.by is not None:
         _check_by(spec, spec.by, inputs[0])
-    policy: Policy = by_name("oldest") if spec.policy is None else spec.policy
+    policy = spec.policy or (Oldest() if spec.sample_rate == 0 else Density())
     key_types = _key_types(spec, inputs)
     time_type = _time_type(spec, inputs)
     plan = Plan(

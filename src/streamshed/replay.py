@@ -16,6 +16,7 @@ import pyarrow as pa
 from streamshed.errors import InputError
 from streamshed.join import Join
 from streamshed.ledger import Ledger
+from streamshed.operators.auto import running_join
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import CHUNK, Block, KeyedJoin, Late
@@ -130,7 +131,7 @@ class _Running:
         self.join = join
         said = join.select("time") if counting else join
         plan = said.plan({source.name: source.schema for source in sources})
-        self.operator = KeyedJoin(plan, whole=keep_late)
+        self.operator = running_join(plan)(plan, whole=keep_late)
         self.counting = counting
         self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None
         self.whole = all(source.whole for source in sources)

@@ -258,7 +258,11 @@ class Column(Rule):
         return min(window, key=lambda held: (self.value(held), held.arrival))
 
 
+from .density import Density  # noqa: E402 - a rule too long for this file, made of those above
+
 RULES: dict[str, type[Rule]] = {
+    "auto": Density,  # until a round is over, and the workloads here are shorter than that
+    "density": Density,
     "random": Random,
     "oldest": Oldest,
     "frequency": Frequency,

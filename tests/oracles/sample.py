@@ -63,6 +63,7 @@ def sampled(
     said = Said()
     chance: dict[Key, float] = {}
     came: dict[Key, int] = {}
+    regulars: dict[Key, tuple[float, int]] = {}
     rows: dict[Member, Key] = {}
     steps: Counter[int] = Counter()
     length, step = _steps(workload)
@@ -77,14 +78,13 @@ def sampled(
             now = row.time if newest is None else max(newest, row.time)
             newest = now
         rows = {member: key for member, key in rows.items() if ends.get(member, math.inf) > number}
-        for key in set(chance) - set(rows.values()):
-            del chance[key], came[key]
+        chance = {key: chance[key] for key in set(rows.values())}
         key = row.key
         assert key is not None
         if key not in chance:
-            if lot(workload, key) >= said.rate * 2**64:
+            if key not in regulars and lot(workload, key) >= said.rate * 2**64:
                 continue
-            chance[key], came[key] = said.rate, 0
+            chance[key], came[key] = regulars.get(key, (said.rate, 0))
         missed = due[number] - made[number]
         assert missed >= 0
         said.missed += missed / chance[key]
@@ -100,13 +100,14 @@ def sampled(
             crowded = len(rows) > capacity
             said.rate = said.rate / 2 if crowded else max(said.rate / 2, least)
             followed = 0
-            for key, times in came.items():
-                often = times * ordinary / (number + 1)
-                chance[key] = min(chance[key], said.rate * max(1, often))
-            gone = {key for key in chance if lot(workload, key) >= chance[key] * 2**64}
-            for key in gone:
-                del chance[key], came[key]
-            rows = {member: key for member, key in rows.items() if key not in gone}
+            known = regulars | {key: (chance[key], came[key]) for key in chance}
+            for key, (before, times) in known.items():
+                part = max(1, times * ordinary / (number + 1))
+                known[key] = min(before, said.rate * part * part), times
+            known = {k: c for k, c in known.items() if lot(workload, k) < c[0] * 2**64}
+            chance = {key: known[key][0] for key in chance if key in known}
+            regulars = {key: (c, times) for key, (c, times) in known.items() if c > said.rate}
+            rows = {member: key for member, key in rows.items() if key in chance}
     said.lately = sum(n for when, n in steps.items() if when > now // step - -(-length // step))
     return said
 

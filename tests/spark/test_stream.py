@@ -50,7 +50,7 @@ def frames(spark: SparkSession, tables: dict[str, pa.Table]) -> dict[str, DataFr
 # -- the same as replay ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["oldest", "frequency", "column"])
+@pytest.mark.parametrize("policy", ["oldest", "frequency", "column", "auto"])
 def test_a_policy_decides_as_in_replay(spark: SparkSession, files: Files, policy: str) -> None:
     workload = bounded(policy)
     batches = cut(workload, 2)
@@ -58,7 +58,7 @@ def test_a_policy_decides_as_in_replay(spark: SparkSession, files: Files, policy
     check_same(files.run(spark, spec(workload), shards=1), replayed(spec(workload), batches))
 
 
-@pytest.mark.parametrize("policy", ["exact", "existence", "random", "output"])
+@pytest.mark.parametrize("policy", ["exact", "existence", "random", "output", "density"])
 def test_a_restart_changes_nothing(spark: SparkSession, files: Files, policy: str) -> None:
     workload = bounded("oldest").unbounded() if policy == "exact" else bounded(policy)
     batches = cut(workload, 3)
@@ -70,7 +70,9 @@ def test_a_restart_changes_nothing(spark: SparkSession, files: Files, policy: st
 
 
 def test_every_policy_is_covered() -> None:
-    assert set(POLICIES) == {"oldest", "frequency", "column", "existence", "random", "output"}
+    assert set(POLICIES) == {
+        "auto", "oldest", "frequency", "column", "existence", "random", "output", "density"
+    }  # fmt: skip
 
 
 def test_shards_late_rows_nulls_and_many_files(spark: SparkSession, files: Files) -> None:

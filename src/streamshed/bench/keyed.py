@@ -19,6 +19,7 @@ import streamshed as ss
 from streamshed.bench import Measurement, Progress
 from streamshed.bench.timing import best_of, in_new_process, processor_time, wall_time
 from streamshed.errors import StreamshedError
+from streamshed.operators.auto import running_join
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
@@ -226,7 +227,7 @@ class _Bench:
 
 def _operator(plan: Plan) -> KeyedJoin:
     """A join that counts its results and keeps no payload."""
-    return KeyedJoin(plan, whole=False)
+    return running_join(plan)(plan, whole=False)
 
 
 def _drain(operator: KeyedJoin, batch: Batch) -> None:

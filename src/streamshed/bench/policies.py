@@ -1,8 +1,7 @@
 """How much each shedding policy keeps, and how fast ours decide.
 
 The cells and what is required in them are those of `streamshed.experiments.policies`; here each
-requirement is one number, that of the worst cell, beside its bar. Of the policies `density` and
-`auto` only those that exist are measured.
+requirement is one number, that of the worst cell, beside its bar.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from streamshed.bench import Measurement, Progress
 from streamshed.bench.keyed import Setting, loop_speeds
 from streamshed.experiments.cells import FULL, QUICK, settings
+from streamshed.experiments.coverage import coverage, runs
 from streamshed.experiments.policies import (
     EP,
     Comparison,
@@ -24,6 +24,10 @@ from streamshed.policies import NAMED
 
 LOOP_BAR = 4_000_000
 AGAINST_EP_BAR = 1 / 3
+AUTO_BAR = 0.9
+QUICKLY, QUICK_SEEDS, SEEDS = ("random", "density"), range(10), range(20)
+LEAST_COVERAGE, MOST_COVERAGE = 0.92, 0.98
+"""An interval of 95 % that holds the truth more often than that is wider than it need be."""
 
 
 def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
@@ -31,8 +35,8 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
     scale = QUICK if quick else FULL
     found = compare(settings(scale), scale.seeds, progress)
     yield from _kept(found)
-    if "density" in NAMED:
-        yield from _speed(quick, progress)
+    yield from _covered(quick, progress)
+    yield from _speed(quick, progress)
 
 
 def _kept(found: Comparison) -> Iterator[Measurement]:
@@ -52,6 +56,16 @@ def _kept(found: Comparison) -> Iterator[Measurement]:
         )
 
 
+def _covered(quick: bool, progress: Progress) -> Iterator[Measurement]:
+    """How often the interval of the results missed holds the truth."""
+    progress("how often the interval of the results missed holds the truth")
+    policies = QUICKLY if quick else sorted(NAMED)
+    found = list(runs(QUICK_SEEDS if quick else SEEDS, policies=policies))
+    name = f"intervals of the results missed that hold the truth, of {len(found)} runs"
+    yield Measurement(name, coverage(found), "of the runs", LEAST_COVERAGE)
+    yield Measurement(f"{name}, at most", coverage(found), "of the runs", MOST_COVERAGE, True)
+
+
 def _speed(quick: bool, progress: Progress) -> Iterator[Measurement]:
     """The compiled loop under density, and under existence beside it."""
     timed, repeats = (200_000, 3) if quick else (1_000_000, 5)
@@ -64,3 +78,12 @@ def _speed(quick: bool, progress: Progress) -> Iterator[Measurement]:
         "times",
         AGAINST_EP_BAR,
     )
+    for rows, bar in ((500, None), (5_000, AUTO_BAR)):
+        setting = Setting(5, rows, timed, repeats, ("density", "auto"), end_to_end=False)
+        speeds = loop_speeds(setting, progress)
+        yield Measurement(
+            f"speed of the loop, auto against density, {setting}",
+            speeds["auto"] / speeds["density"],
+            "times",
+            bar,
+        )

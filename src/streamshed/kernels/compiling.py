@@ -79,6 +79,11 @@ def kernel(function: Function) -> Function:
     return numba.njit(**_INNER)(function)  # type: ignore[no-any-return]
 
 
+def aside(function: Function) -> Function:
+    """Compile a function that is called seldom: apart from its caller, whose code stays short."""
+    return numba.njit(**(_INNER | {"forceinline": False}))(function)  # type: ignore[no-any-return]
+
+
 def driver(function: Function) -> Function:
     """Compile a function that Python calls, cached on disk across processes."""
     return _cached(numba.njit(nogil=True, error_model="numpy")(function), function)

@@ -125,6 +125,8 @@ class Shape:
     disorder: int
     """Rows of the lane with the most out-of-order rows."""
     out_of_order: bool
+    budget: int = 0
+    """Rows that all budgets together allow."""
     sample_rows: int = 0
     """Rows that the sample can hold."""
     sample_table: int = 2

@@ -12,8 +12,11 @@ from streamshed.kernels.compiling import hook
 
 
 @hook
-def admits(policy, core, pool, worth):  # type: ignore[no-untyped-def]
-    """Whether a newcomer may take somebody's place in a full pool."""
+def admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
+    """Whether a newcomer of a stream may take somebody's place in a full pool.
+
+    Its key is in the key table already, with the rows that are stored; there may be none.
+    """
     return True
 
 
@@ -84,4 +87,16 @@ def refollowed(policy, sample, row):  # type: ignore[no-untyped-def]
 
     Rows come in the order of their arrival. (After other restarts, the policy's arrays that are
     laid out by "sample row" or "sample key" and kept in checkpoints are as they were.)
+    """
+
+
+@hook
+def taught(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
+    """Take over what another state of the same policy has learned, from a part of the same keys.
+
+    Args:
+        policy: the state, with its rows in place.
+        sample: the key table of the sample that it learns from.
+        other: the state that has learned.
+        other_sample: the key table of the sample that this one learns from.
     """

@@ -30,6 +30,18 @@ def ones(typing_context: Any, word: Any) -> Any:
 
 
 @intrinsic
+def bit_length(typing_context: Any, word: Any) -> Any:
+    """The number of bits that a 64-bit word needs, 0 for none."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(64)
+        zeros = builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+        return builder.sub(ir.Constant(number, 64), zeros)
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Ask for an array's element to be brought into the cache, and go on."""
     item = array.dtype.size if isinstance(array.dtype, types.Record) else array.dtype.bitwidth // 8

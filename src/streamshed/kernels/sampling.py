@@ -6,8 +6,9 @@ what holds of them holds of all, up to chance.
 
 In the beginning all keys are followed. The more tuples have been followed, the fewer will do: the
 sample is thinned out by halves, down to its rate. Of a key that comes as often as many others
-together no other could take the place: it is followed with a greater chance, most often for
-certain. The chance of a key is a matter of the tuples that have come, never of its hash.
+together no other could take the place: such *regulars* are followed with a greater chance, the most
+frequent for certain. The chance of a key is a matter of the tuples that have come, never of its
+hash.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel, loop
-from streamshed.kernels.core import Core, Field
+from streamshed.kernels.core import NONE, Core, Field
 from streamshed.kernels.random import mix
 
 SIEVE = np.dtype(
@@ -32,10 +33,16 @@ SIEVE = np.dtype(
         ("ordinary", np.int64),  # keys with more than one tuple in so many have a greater chance
         ("patience", np.int64),  # tuples followed at a rate before the next lower one will do
         ("followed", np.int64),  # tuples followed at this rate
+        ("regulars", np.int64),  # how many there are
         ("step", np.int64),  # the length of a step of time
     ],
     align=True,
 )
+
+REGULAR = np.dtype([("hash", np.uint64), ("chance", np.float64), ("came", np.int64)], align=True)
+"""A key that is followed with a greater chance than the rate; known while it has no rows, too."""
+ORDINARY = 1 << 10
+"""A key with more than one tuple in so many is a regular: so there are never more of them."""
 
 GROUPS = 128
 """Random groups of keys, from whose differences the precision of an estimate is known."""
@@ -67,7 +74,8 @@ class Sample(NamedTuple):
     sieve: npt.NDArray[Any]
     chance: npt.NDArray[np.float64]  # by key of the sample: how likely it was to be followed
     came: npt.NDArray[np.int64]  # by key of the sample: its tuples since it entered
-    beyond: npt.NDArray[np.uint64]  # bits for the lots above the limit that are in the sample
+    regulars: npt.NDArray[Any]  # in order of their hashes
+    beyond: npt.NDArray[np.uint64]  # bits for the lots of regulars that are above the limit
     total: npt.NDArray[Any]  # the tally since the beginning
     spread: npt.NDArray[np.float64]  # by group: what the missed results add to the uncertainty
     steps: npt.NDArray[Any]  # a ring: the tallies of the last minute, step by step
@@ -80,6 +88,7 @@ def sample_layout() -> dict[str, Field]:
         "sieve": Field("once", SIEVE, kept=True),
         "chance": Field("sample key", np.float64, None, kept=True),
         "came": Field("sample key", np.int64, None, kept=True),
+        "regulars": Field("once", REGULAR, times=ORDINARY, kept=True),
         "beyond": Field("once", np.uint64, times=_FILTER, kept=True),
         "total": Field("once", TALLY, kept=True),
         "spread": Field("once", np.float64, times=GROUPS, kept=True),
@@ -107,14 +116,8 @@ def lot(sample, hashed):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def within_limit(sample, hashed):  # type: ignore[no-untyped-def]
-    """Whether a key is followed whenever it comes."""
-    return lot(sample, hashed) <= sample.sieve[0].limit
-
-
-@kernel
 def may_be_followed(sample, hashed):  # type: ignore[no-untyped-def]
-    """Whether a key is followed, or may be: a few others have the same bits as one that is."""
+    """Whether a key is followed, or may be: a few others have the same bits as a regular."""
     limit = sample.sieve[0].limit
     if limit == np.uint64(0):
         return False
@@ -124,15 +127,37 @@ def may_be_followed(sample, hashed):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def enter(sample, key):  # type: ignore[no-untyped-def]
-    """Begin to follow a key whose lot is within the limit."""
-    sample.chance[key] = sample.sieve[0].rate
-    sample.came[key] = 0
+def is_followed(sample, hashed):  # type: ignore[no-untyped-def]
+    """Whether a key is followed when it comes."""
+    return lot(sample, hashed) <= sample.sieve[0].limit or _regular(sample, hashed) != NONE
 
 
 @kernel
-def sift(sample, rate):  # type: ignore[no-untyped-def]
-    """Lower the rate; `still_followed` then says of each key whether it stays."""
+def enter(sample, key, hashed):  # type: ignore[no-untyped-def]
+    """Begin to follow a key, or go on with a regular that had no rows."""
+    place = _regular(sample, hashed)
+    sample.chance[key] = sample.sieve[0].rate if place == NONE else sample.regulars[place].chance
+    sample.came[key] = 0 if place == NONE else sample.regulars[place].came
+
+
+@kernel
+def _regular(sample, hashed):  # type: ignore[no-untyped-def]
+    """The place of a key among the regulars, or NONE."""
+    low, high = 0, sample.sieve[0].regulars
+    while low < high:
+        middle = (low + high) >> 1
+        if sample.regulars[middle].hash < hashed:
+            low = middle + 1
+        else:
+            high = middle
+    if low < sample.sieve[0].regulars and sample.regulars[low].hash == hashed:
+        return low
+    return NONE
+
+
+@kernel
+def lower(sample, rate):  # type: ignore[no-untyped-def]
+    """Lower the rate; then `sift` says of each key whether it stays."""
     sieve = sample.sieve
     sieve[0].rate = rate
     sieve[0].limit = np.uint64(rate * _LOTS) - _ONE
@@ -141,22 +166,45 @@ def sift(sample, rate):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def still_followed(sample, key, hashed, arrivals):  # type: ignore[no-untyped-def]
-    """Give a key its chance at the new rate after so many arrivals; whether it is still followed.
+def sift(sample, hashed, chance, came, arrivals):  # type: ignore[no-untyped-def]
+    """The chance of a key at the new rate, or 0 if it is followed no longer.
 
-    A key's chance never grows while it is followed: what was known of it for sure so far was known
-    with that chance, and who was not followed cannot be followed in full any more.
+    A key's chance never grows: what was known of it so far was known with that chance, and who was
+    not followed cannot be followed in full any more.
+
+    Args:
+        sample: the sample.
+        hashed: the key.
+        chance: the one it had.
+        came: the tuples of it that have come.
+        arrivals: all tuples that have come.
     """
-    part = sample.came[key] * sample.sieve[0].ordinary / arrivals
-    chance = min(sample.chance[key], sample.sieve[0].rate * max(1.0, part))
-    sample.chance[key] = chance
+    part = max(1.0, came * sample.sieve[0].ordinary / arrivals)
+    chance = min(chance, sample.sieve[0].rate * part * part)
     word = lot(sample, hashed)
     if word <= sample.sieve[0].limit:
-        return True
+        return chance
     if np.float64(word) >= chance * _LOTS:
-        return False
+        return 0.0
     sample.beyond[np.int64((word >> _SIX) & _PLACE)] |= _ONE << (word & _PLACE)
-    return True
+    return chance
+
+
+@kernel
+def remember(sample, hashed, chance, came):  # type: ignore[no-untyped-def]
+    """Enter a key among the regulars, if it is one."""
+    if chance <= sample.sieve[0].rate:
+        return
+    place = sample.sieve[0].regulars
+    while place > 0 and sample.regulars[place - 1].hash > hashed:
+        sample.regulars[place].hash = sample.regulars[place - 1].hash
+        sample.regulars[place].chance = sample.regulars[place - 1].chance
+        sample.regulars[place].came = sample.regulars[place - 1].came
+        place -= 1
+    sample.regulars[place].hash = hashed
+    sample.regulars[place].chance = chance
+    sample.regulars[place].came = came
+    sample.sieve[0].regulars += 1
 
 
 @kernel

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 2
+VERSION = 3
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
 ARRIVAL, MARK, TIME = "__arrival", "__mark", "__time"
@@ -72,15 +72,14 @@ class Head:
         parts["head"] = np.frombuffer(json.dumps(words).encode(), np.uint8)
         names = to_ipc(pa.record_batch({"name": pa.array(self.names)}))
         parts["names"] = np.frombuffer(names, np.uint8)
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **parts)
-        return buffer.getvalue()
+        return _archive(parts, compressed=True)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Head:
         """The head that `to_bytes` wrote."""
         try:
-            parts = _arrays(data)
+            with pa.CompressedInputStream(pa.BufferReader(data), "lz4") as stream:
+                parts = _arrays(stream.read())
             words = json.loads(parts.pop("head").tobytes())
             version = words["version"]
         except _UNREADABLE as error:
@@ -131,9 +130,7 @@ class Snapshot:
             parts[f"segment.{position}.{number}"] = np.frombuffer(to_ipc(segment), np.uint8)
         for (position, number), bitmap in self.live.items():
             parts[f"live.{position}.{number}"] = bitmap
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **parts)
-        return buffer.getvalue()
+        return _archive(parts, compressed=False)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Snapshot:
@@ -159,6 +156,18 @@ class Snapshot:
 
 _UNREADABLE = (ValueError, OSError, KeyError, EOFError, TypeError, zipfile.BadZipFile)
 """What comes of bytes that were never written here, or were cut off."""
+
+
+def _archive(parts: dict[str, npt.NDArray[Any]], compressed: bool) -> bytes:
+    """Arrays in an archive; a policy's tables are zeros for the most part."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **parts)
+    if not compressed:
+        return buffer.getvalue()
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "lz4") as stream:
+        stream.write(buffer.getbuffer())
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def _arrays(data: bytes) -> dict[str, npt.NDArray[Any]]:

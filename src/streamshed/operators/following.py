@@ -15,14 +15,15 @@ from streamshed.kernels.core import (
     RESULTS,
     ROWS_USED,
 )
-from streamshed.kernels.hooks import followed, refollowed
+from streamshed.kernels.hooks import followed, refollowed, taught
 from streamshed.kernels.sampling import (
     Following,
     enter,
+    is_followed,
+    lower,
+    remember,
     sift,
-    still_followed,
     tally,
-    within_limit,
 )
 from streamshed.kernels.table import (
     ONE,
@@ -48,6 +49,7 @@ def follow(core, policy, sample, batch, work, i):  # type: ignore[no-untyped-def
     true = sample.core
     hashed = batch.hash[i]
     shift = np.uint64(work.cursor[SAMPLE_SHIFT])
+    tell_time(core, sample)
     if true.numbers[CLOCK] != core.numbers[CLOCK]:
         true.numbers[CLOCK] = core.numbers[CLOCK]
         expire(true, Following(policy, True), shift)
@@ -71,12 +73,19 @@ def follow(core, policy, sample, batch, work, i):  # type: ignore[no-untyped-def
 
 
 @kernel
+def tell_time(core, sample):  # type: ignore[no-untyped-def]
+    """Let the sample know what time it is."""
+    sample.core.numbers[NEWEST] = core.numbers[NEWEST]
+    sample.core.numbers[ARRIVALS] = core.numbers[ARRIVALS]
+
+
+@kernel
 def _followed_key(sample, hashed, shift):  # type: ignore[no-untyped-def]
     """The number of a key in the sample, which it enters if it may; NONE if it is not followed."""
     key = find_key(sample.core, hashed, shift)
-    if key == NONE and within_limit(sample, hashed):
+    if key == NONE and is_followed(sample, hashed):
         key = add_key(sample.core, hashed, shift)
-        enter(sample, key)
+        enter(sample, key, hashed)
     return key
 
 
@@ -102,15 +111,30 @@ def _thin_out(core, policy, sample, shift):  # type: ignore[no-untyped-def]
     rate = sieve.rate * 0.5
     if true.pools[0].held <= sieve.capacity:
         rate = max(rate, sieve.least)
-    sift(sample, rate)
-    arrivals = core.numbers[ARRIVALS]
+    lower(sample, rate)
+    _sift_absent(core, sample, shift)
     for key in range(true.numbers[KEYS_USED]):
-        there = key_lanes(true, key) != np.uint64(0)
-        if there and not still_followed(sample, key, key_hash(true, key), arrivals):
-            sample.chance[key] = 0.0
+        if key_lanes(true, key) != np.uint64(0):
+            hashed, came = key_hash(true, key), sample.came[key]
+            chance = sift(sample, hashed, sample.chance[key], came, core.numbers[ARRIVALS])
+            sample.chance[key] = chance
+            remember(sample, hashed, chance, came)
     for row in range(true.numbers[ROWS_USED]):
         if true.rows[row].arrival != NONE and sample.chance[true.rows[row].key] == 0.0:
             remove(true, Following(policy, False), row, shift)
+
+
+@kernel
+def _sift_absent(core, sample, shift):  # type: ignore[no-untyped-def]
+    """Let go of the regulars but for those without rows that stay so."""
+    regulars = sample.regulars
+    count = sample.sieve[0].regulars
+    sample.sieve[0].regulars = 0
+    for place in range(count):
+        hashed, came = regulars[place].hash, regulars[place].came
+        if find_key(sample.core, hashed, shift) == NONE:
+            chance = sift(sample, hashed, regulars[place].chance, came, core.numbers[ARRIVALS])
+            remember(sample, hashed, chance, came)
 
 
 @kernel
@@ -141,3 +165,9 @@ def follow_again(policy, sample, batch, arrivals, anew, tell):  # type: ignore[n
         row = store_again(true, batch, i, arrivals[i], shift)
         if tell:
             refollowed(policy, true, row)
+
+
+@loop
+def teach(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
+    """Let a policy take over what the other has learned."""
+    taught(policy, sample.core, other, other_sample.core)

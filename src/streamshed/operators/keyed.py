@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,27 +48,37 @@ from streamshed.operators.intake import NOTHING, WORTHLESS, Intake, StreamNames,
 from streamshed.operators.keyed_loop import (
     DONE,
     advance,
-    live_rows,
     marks_of,
     readmit,
     rebuild,
     run,
     shed_down,
 )
-from streamshed.operators.payload import Payload, Places, live_offsets, places_in
+from streamshed.operators.payload import Payload, Places
 from streamshed.operators.plan import Plan, StreamPlan
+from streamshed.operators.restoring import (
+    EMPTY,
+    NO_TIMES,
+    Rows,
+    bare,
+    in_order,
+    owned,
+    places_among,
+    read_again,
+    rows_again,
+)
 from streamshed.operators.results import named_results, told_apart_results
 from streamshed.operators.room import directory, empty_core, enough, roomier
 from streamshed.operators.sample import (
     OF_SAMPLE,
     SAMPLE,
+    SIEVE,
     TRUE,
     in_use,
     new_sample,
-    rows_again,
+    places_of,
     sample_bytes,
     sample_room,
-    sampled_rows,
     tallied,
     tallied_lately,
 )
@@ -80,16 +90,8 @@ CHUNK = 1 << 16
 OUTPUT = 1 << 16
 """Results in the output buffer."""
 
-CORE, POLICY = "core.", "policy."
+CORE, POLICY, MARKS = "core.", "policy.", "marks"
 """What the names of the arrays begin with."""
-
-EMPTY = (
-    np.empty(0, np.int32),
-    np.empty(0, np.int64),
-    np.empty(0, np.uint64),
-    np.empty(0, np.int64),
-)
-NO_TIMES = np.empty(0, np.int64)
 
 
 class Block(NamedTuple):
@@ -118,6 +120,7 @@ class KeyedJoin:
         plan: the join, checked against its inputs.
         whole: whether all columns of the plan are kept: checkpoints and late rows need them.
         memory: where the arrays are.
+        policy: the one that sheds, where the plan leaves the choice open.
     """
 
     def __init__(
@@ -125,12 +128,21 @@ class KeyedJoin:
         plan: Plan,
         whole: bool = True,
         memory: Memory | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.plan = plan
         self.checked = needs_check(plan.key_types)
         self.intake = Intake(plan)
         self.payload = [Payload(_kept(stream, self.checked, whole)) for stream in plan.streams]
-        self.policy: Policy = plan.policy if self._bounded() else Exact()
+        self.policy: Policy = policy or plan.policy if self.plan.bounded else Exact()
+        self.memory = memory or Memory()
+        self.rejected = 0
+        self.expected = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make everything that rows are stored in, and that the policy knows, empty."""
+        plan = self.plan
         lanes = len(plan.streams)
         pools = lanes if any(stream.rows is not None for stream in plan.streams) else 1
         lasts = [stream.last or 0 for stream in plan.streams]
@@ -145,16 +157,14 @@ class KeyedJoin:
             recent=sum(lasts),
             disorder=0,
             out_of_order=False,
+            budget=plan.total or sum(stream.rows or 0 for stream in plan.streams),
         )
-        self.memory = memory or Memory()
         self.core = empty_core(plan, self.shape, self.memory, CORE)
         layout = self.policy.layout(self.shape)
         self.state: Any = make(self.policy.state, layout, self.shape, self.memory, POLICY)
         self.work = work_room(0, lanes, plan.by is not None)
         self.out = out_room(OUTPUT, lanes, CHUNK)
-        self.sample = new_sample(plan, self.core, self.shape, self.memory, self.policy.follows)
-        self.rejected = 0
-        self.expected = 0
+        self.sample = new_sample(plan, self.core, self.shape, self.memory, plan.policy.follows)
         self.restored = 0
         self.refollowed = 0
 
@@ -167,10 +177,6 @@ class KeyedJoin:
     def sample_rate(self) -> float:
         """The part of all keys that is followed now."""
         return float(self.sample.sieve[0]["rate"])
-
-    def _bounded(self) -> bool:
-        plan = self.plan
-        return plan.total is not None or any(stream.rows is not None for stream in plan.streams)
 
     # -- what comes in ---------------------------------------------------------------------------
 
@@ -191,7 +197,7 @@ class KeyedJoin:
         size = batch.time.size
         for start in range(0, size, CHUNK):
             end = min(start + CHUNK, size)
-            part = Batch(*(_owned(column[start:end]) for column in batch))
+            part = Batch(*(owned(column[start:end]) for column in batch))
             self._make_room(end - start, self._followed(part))
             yield from self._run(part)
 
@@ -253,7 +259,7 @@ class KeyedJoin:
             streams=streams,
             recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
             held=enough(old.held, fullest + tuples, max(int(budget.max()), self.restored))
-            if self._bounded()
+            if self.plan.bounded
             else 0,
             disorder=enough(old.disorder, disorder, rows),
             out_of_order=disordered,
@@ -325,8 +331,18 @@ class KeyedJoin:
             results=int(self.core.numbers[RESULTS]) - self.rejected,
             state_bytes=self.state_bytes(),
             payload_bytes=sum(payload.nbytes() for payload in self.payload),
+            shed_by=self.shed_by(),
             **self._estimates(),
         )
+
+    def shed_by(self) -> dict[str, int]:
+        """How many rows were shed by each policy."""
+        return {self.policy.name: self.shed} if self.plan.bounded else {}
+
+    @property
+    def shed(self) -> int:
+        """Rows shed so far."""
+        return int(self.core.counts.reshape(-1, FATES)[:, SHED].sum())
 
     def _estimates(self) -> dict[str, Any]:
         """What the sample says, if there is one or nothing is missed."""
@@ -335,13 +351,13 @@ class KeyedJoin:
             "missed": missed and missed.estimate(),
             "missed_lately": lately and lately.estimate(),
             "sample_rate": self.sample_rate,
-            "sample_bytes": sample_bytes(self.sample, self._used()),
+            "sample_bytes": sample_bytes(self.sample, self.used()),
         }
 
     def missed(self, lately: bool = False) -> Tally | None:
         """What is known of the results missed so far, or lately; None if nothing is estimated."""
-        if not self.core.counts.reshape(-1, FATES)[:, SHED].any():
-            return Tally() if self.sampling or not self._bounded() else None
+        if self.shed == 0:
+            return Tally() if self.sampling or not self.plan.bounded else None
         if not self.sampling:
             return None
         if lately:
@@ -350,11 +366,11 @@ class KeyedJoin:
 
     def state_bytes(self) -> int:
         """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work."""
-        used = self._used()
+        used = self.used()
         partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
         return partners + used.nbytes(core_layout()) + used.nbytes(self.policy.layout(self.shape))
 
-    def _used(self) -> Shape:
+    def used(self) -> Shape:
         """The part of the room that is or was in use: rows and keys are numbered from 0."""
         return replace(
             self.shape,
@@ -386,39 +402,48 @@ class KeyedJoin:
                 segments[position, change.new] = self._stored_form(position, segment, change.rows)
             live |= {(position, number): bitmap for number, bitmap in change.live.items()}
             removed += [(position, number) for number in change.removed]
-        return Delta(self._head(), segments, live, removed)
+        return Delta(self.head(), segments, live, removed)
 
     def _stored_form(
         self, position: int, segment: pa.RecordBatch, rows: npt.NDArray[np.int64]
     ) -> pa.RecordBatch:
         """A segment with what is needed to store its rows again."""
         stored = segment.append_column(ARRIVAL, pa.array(self.core.rows["arrival"][rows]))
-        if self.policy.marks == "fixed":
-            stored = stored.append_column(MARK, pa.array(self._marks(rows)))
+        if self._marking == "fixed":
+            stored = stored.append_column(MARK, pa.array(self.marks(rows)))
         if self.plan.streams[position].time is None:
             stored = stored.append_column(TIME, pa.array(self.core.rows["time"][rows]))
         return stored
 
-    def _marks(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    @property
+    def _marking(self) -> str:
+        """How the policy marks rows; where the choice of it is open the marks are all moving."""
+        return self.plan.policy.marks if self.plan.bounded else "none"
+
+    def marks(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The policy's marks of rows."""
         marks = np.zeros(len(rows), np.int64)
         marks_of(self.core, self.state, rows, marks)
         return marks
 
-    def _head(self) -> Head:
+    def head(self) -> Head:
+        """All of the state but the rows."""
         arrays = {
             "numbers": self.core.numbers.copy(),
             "newest": self.core.lanes["newest"].copy(),
         }
-        followed, saved = sampled_rows(self.sample)
+        rows, followed = in_order(self.core), in_order(self.sample.core)
+        places = places_of(self.core, rows), places_of(self.sample.core, followed)
         if self.sampling:
-            arrays["followed"] = saved
+            arrays["followed"] = bare(self.sample.core, followed)
         for prefix, state, layout in self._states():
             for name, form in layout.items():
                 if form.kept:
-                    arrays[prefix + name] = in_use(getattr(state, name), form, followed)
-        if self.policy.marks == "moving":
-            rows = live_rows(self.core.rows[: self.core.numbers[ROWS_USED]])
-            arrays["marks"] = self._marks(rows[np.argsort(self.core.rows["arrival"][rows])])
+                    arrays[prefix + name] = in_use(
+                        getattr(state, name), form, self.shape.lanes, *places
+                    )
+        if self._marking == "moving":
+            arrays[MARKS] = self.marks(rows)
         numbers = {
             "rows_seen": self.intake.rows_seen,
             "newest": self.intake.newest,
@@ -447,48 +472,59 @@ class KeyedJoin:
         plan: Plan,
         snapshot: Snapshot,
         memory: Memory | None = None,
-    ) -> KeyedJoin:
+    ) -> Self:
         """The join as it was when the snapshot was taken."""
         head = snapshot.head
-        join = cls(plan, memory=memory)
+        join = cls(plan, memory=memory, policy=cls._policy_of(head))
         changed = head.changed(join._about())
-        anew = bool(changed - {"estimate"})
         join.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
-        batch, arrivals, marks = join._read_again(snapshot)
-        followed, follows = batch, arrivals
-        same_sample = join.sampling and not changed & {"estimate", "seed"}
-        if same_sample:
-            followed, follows = rows_again(head.arrays["followed"])
+        rows = read_again(join.intake, join.payload, snapshot)
         join._resume(head)
-        join.restored, join.refollowed = len(arrivals), len(follows)
-        join._make_room(join.restored, join.refollowed)
-        join.core.lanes["newest"] = head.arrays["newest"]
+        join.take_up(head, rows, changed)
+        return join
+
+    @classmethod
+    def _policy_of(cls, head: Head) -> Policy | None:
+        """The policy that a state was made under, where the plan leaves the choice open."""
+        return None
+
+    def take_up(self, head: Head, rows: Rows, changed: set[str]) -> None:
+        """Store rows again as a head says; under another policy they are newcomers."""
+        batch, arrivals, marks = rows
+        anew = bool(changed - {"estimate"})
+        followed, follows = batch, arrivals
+        same_sample = self.sampling and not changed & {"estimate", "seed"}
+        if same_sample:
+            followed, follows, _ = rows_again(head.arrays["followed"])
+        self.restored, self.refollowed = len(arrivals), len(follows)
+        self._make_room(self.restored, self.refollowed)
+        self.core.lanes["newest"] = head.arrays["newest"]
+        kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
+        for core in (self.core, self.sample.core):
+            core.numbers[kept] = head.arrays["numbers"][kept]
         if anew:
-            readmit(join.core, join.state, batch, arrivals, batch.worth)
+            readmit(self.core, self.state, batch, arrivals, batch.worth)
         else:
-            rebuild(join.core, join.state, batch, arrivals, head.arrays.get("marks", marks))
-        for prefix, state, layout in join._states():
+            rebuild(self.core, self.state, batch, arrivals, head.arrays.get(MARKS, marks))
+        for prefix, state, layout in self._states():
             for name, form in layout.items():
-                of_sample = name in ("sieve", "beyond") or form.per in OF_SAMPLE
+                of_sample = name in SIEVE or form.per in OF_SAMPLE
                 made_anew = (anew and prefix == POLICY) or (of_sample and not same_sample)
                 if form.kept and not made_anew:
                     array, saved = getattr(state, name), head.arrays.get(prefix + name, NO_TIMES)
                     used = min(len(array), len(saved))  # the room may differ, not what is in use
                     array[:used] = saved[:used]
-        if join.sampling:
+        if self.sampling:
             tell = anew or not same_sample
-            follow_again(join.state, join.sample, followed, follows, not same_sample, tell)
-        kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
-        join.core.numbers[kept] = head.arrays["numbers"][kept]
+            follow_again(self.state, self.sample, followed, follows, not same_sample, tell)
         # Rows are numbered anew, in the order of their arrival.
-        recent, true = join.core.recent, join.sample.core
+        recent, true = self.core.recent, self.sample.core
         entered = true.rows["arrival"][: true.numbers[ROWS_USED]]
-        recent["row"] = _places(recent["arrival"], arrivals)
-        recent["followed"] = _places(recent["arrival"], entered)
+        recent["row"] = places_among(recent["arrival"], arrivals)
+        recent["followed"] = places_among(recent["arrival"], entered)
         recent["arrival"][(recent["row"] == NONE) & (recent["followed"] == NONE)] = NONE
         if anew:
-            shed_down(join.core, join.state)
-        return join
+            shed_down(self.core, self.state)
 
     def attach(
         self,
@@ -522,8 +558,9 @@ class KeyedJoin:
                 payload.unseal(number, stored.select(payload.schema.names), wanted)
 
     def _about(self) -> dict[str, str]:
-        followed = f"{self.plan.rate}, at least {self.policy.follows}" if self.sampling else "none"
-        return self.plan.about() | {"estimate": followed}
+        plan = self.plan
+        followed = f"{plan.rate}, at least {plan.policy.follows}" if self.sampling else "none"
+        return plan.about() | {"estimate": followed}
 
     def left_by(self, head: Head) -> bool:
         """Whether the very same join has left a state, so that its arrays can be taken over."""
@@ -539,53 +576,11 @@ class KeyedJoin:
         for payload, following in zip(self.payload, head.numbers["next_segments"], strict=True):
             payload.next_segment = following
 
-    def _read_again(
-        self, snapshot: Snapshot
-    ) -> tuple[Batch, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The rows of a snapshot as tuples in the order of their arrival."""
-        parts: list[Tuples] = []
-        arrivals, marks = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for (position, number), stored in snapshot.segments.items():
-            offsets = live_offsets(stored.num_rows, snapshot.live.get((position, number)))
-            payload = self.payload[position]
-            payload.unseal(number, stored.select(payload.schema.names), len(offsets))
-            tuples = self.intake.read(position, stored, np.empty(0, np.int64))
-            if TIME in stored.schema.names:
-                tuples = tuples._replace(time=stored.column(TIME).to_numpy())
-            chosen = [column[offsets] for column in tuples[:3]]
-            worth = tuples.worth[offsets] if tuples.worth.size else np.zeros(len(offsets), np.int64)
-            place = places_in(number, offsets)
-            parts.append(Tuples._make([*chosen, place, NOTHING, worth, NO_TIMES]))
-            arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
-            if MARK in stored.schema.names:
-                marks.append(stored.column(MARK).to_numpy()[offsets])
-        number_of = np.concatenate(arrivals)
-        order = np.argsort(number_of)
-        mark = np.concatenate(marks)
-        columns = [np.concatenate([part[i] for part in parts] or [EMPTY[i]]) for i in range(4)]
-        worth = np.concatenate([part.worth for part in parts] or [NO_TIMES])
-        owned = [_owned(column[order]) for column in columns]
-        batch = Batch._make([*owned, NOTHING, worth[order]])
-        marks_in_order = mark[order] if mark.size == order.size else np.zeros(order.size, np.int64)
-        return batch, number_of[order], marks_in_order
-
-
-def _owned(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The column as the compiled loop knows it: numba takes a read-only array for another type."""
-    return np.require(column, requirements=["C", "W"])
-
 
 def _kept(stream: StreamPlan, checked: bool, whole: bool) -> pa.Schema:
     """The columns of an input that are kept: those of results, and those needed besides."""
     kept = stream.schema.names if whole else [*stream.chosen, *(stream.key if checked else ())]
     return pa.schema([column for column in stream.schema if column.name in kept])
-
-
-def _places(
-    arrivals: npt.NDArray[np.int64], entered: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """The places of arrivals among those entered, in their order, or NONE."""
-    return np.where(np.isin(arrivals, entered), np.searchsorted(entered, arrivals), NONE)
 
 
 def _most(budgets: npt.NDArray[np.int64]) -> int:

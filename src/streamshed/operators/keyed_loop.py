@@ -52,7 +52,7 @@ from streamshed.operators.buffers import (
     SAMPLE_SHIFT,
     SHIFT,
 )
-from streamshed.operators.following import follow, push_out_followed
+from streamshed.operators.following import follow, push_out_followed, tell_time
 from streamshed.operators.probing import emit, gather
 from streamshed.operators.storing import count, expire, remove, store, store_again
 
@@ -221,6 +221,7 @@ def _push_out(core, policy, sample, stream, cursor):  # type: ignore[no-untyped-
         count(core, stream, EXPIRED, 1)
         remove(core, policy, row, np.uint64(cursor[SHIFT]))
     if followed != NONE and sample.core.rows[followed].arrival == arrival:
+        tell_time(core, sample)
         push_out_followed(policy, sample, followed, np.uint64(cursor[SAMPLE_SHIFT]))
 
 
@@ -254,7 +255,7 @@ def _settle(core, policy, batch, i, key, followed, shift):  # type: ignore[no-un
     while bounded and core.pools[pool].held >= core.pools[pool].budget:
         row = _outside(core, pool)
         if row == NONE:
-            if not admits(policy, core, pool, worth):
+            if not admits(policy, core, pool, key, stream, batch.time[i], worth):
                 count(core, stream, SHED, 1)
                 _note_recent(core, stream, arrival, NONE, followed)
                 _unpin(core, key, shift)

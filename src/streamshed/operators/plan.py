@@ -63,6 +63,11 @@ class Plan:
     shards: tuple[int, ...] = ()
     """The labels of all parts, where the join is done in parts and this is one of them."""
 
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a budget."""
+        return self.total is not None or any(stream.rows is not None for stream in self.streams)
+
     def about(self) -> dict[str, str]:
         """What a state of the join depends on, in words."""
         columns = {

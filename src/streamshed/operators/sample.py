@@ -13,10 +13,8 @@ from streamshed.estimates import Tally
 from streamshed.kernels.core import (
     ARRIVALS,
     BOUNDLESS,
-    KEY_HASH,
     KEYS_USED,
     NEWEST,
-    ROWS_USED,
     Core,
     Field,
     Memory,
@@ -25,31 +23,24 @@ from streamshed.kernels.core import (
     make,
 )
 from streamshed.kernels.random import GOLDEN
-from streamshed.kernels.sampling import GROUPS, STEPS, Sample, sample_layout
-from streamshed.operators.buffers import Batch
-from streamshed.operators.keyed_loop import live_rows
+from streamshed.kernels.sampling import GROUPS, ORDINARY, STEPS, Sample, sample_layout
 from streamshed.operators.plan import Plan
 from streamshed.operators.room import directory, enough
 
 SAMPLE, TRUE = "sample.", "true."
 """What names of arrays begin with: those of the tallies, and those of the sample's core."""
 
-OF_SAMPLE = ("sample row", "sample key")
-"""The arrays that belong to rows and keys of the sample, and are made anew with it."""
+SIEVE, OF_SAMPLE = ("sieve", "regulars", "beyond"), ("sample row", "sample key")
+"""The arrays by name, and those by row or key, that are made anew with the sample."""
 
 PLACE = np.dtype([("row", np.int32), ("key", np.int32)])
-SAVED = np.dtype(
-    [("stream", np.int32), ("time", np.int64), ("arrival", np.int64), ("hash", np.uint64)]
-)
-"""A row of the sample: where it is, and what is saved of it."""
+"""Where a row is, and its key."""
 
 PATIENCE = 1 << 10
 """Tuples that are followed at a rate before the next lower one will do."""
-ORDINARY = 1 << 10
-"""A key with more than one tuple in so many is followed with a chance that grows with its part."""
 CAPACITY = 1 << 12
 """Rows that a sample may hold in any case, if it chooses its rate by itself."""
-PART = 32
+PART = 8
 """Beyond that it may hold one row for so many that the budget allows."""
 _MINUTE = 60_000_000
 
@@ -125,45 +116,41 @@ def sample_bytes(sample: Sample, used: Shape) -> int:
     return of_sample.nbytes(core_layout()) + used.nbytes(sample_layout())
 
 
-def sampled_rows(sample: Sample) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The rows of the sample in the order of their arrival: where they are, and as saved."""
-    true = sample.core
-    used = true.rows[: true.numbers[ROWS_USED]]
-    rows = live_rows(used)
-    rows = rows[np.argsort(used["arrival"][rows])]
-    places, saved = np.empty(len(rows), PLACE), np.empty(len(rows), SAVED)
-    places["row"], places["key"] = rows, used["key"][rows]
-    for name in ("stream", "time", "arrival"):
-        saved[name] = used[name][rows]
-    words = true.keys.reshape(-1, true.settings.key_words)
-    hashes = np.ascontiguousarray(words[:, KEY_HASH : KEY_HASH + 2]).view(np.uint64)[:, 0]
-    saved["hash"] = hashes[places["key"]]
-    return places, saved
+def places_of(core: Core, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Where rows and their keys are."""
+    places = np.empty(len(rows), PLACE)
+    places["row"], places["key"] = rows, core.rows["key"][rows]
+    return places
 
 
-def rows_again(saved: npt.NDArray[Any]) -> tuple[Batch, npt.NDArray[np.int64]]:
-    """The rows of the sample as they were saved: tuples, and their arrival numbers."""
-    stream, time, hashed, arrival = (
-        np.ascontiguousarray(saved[name]) for name in ("stream", "time", "hash", "arrival")
-    )
-    nothing = np.empty(0, np.int64)
-    batch = Batch(stream, time, hashed, np.zeros(len(time), np.int64), nothing > 0, nothing)
-    return batch, arrival
-
-
-def in_use(array: npt.NDArray[Any], form: Field, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def in_use(
+    array: npt.NDArray[Any],
+    form: Field,
+    lanes: int,
+    stored: npt.NDArray[Any],
+    followed: npt.NDArray[Any],
+) -> npt.NDArray[Any]:
     """An array as a checkpoint keeps it.
 
-    What belongs to rows or keys of the sample stands in the order in which these will be entered
-    again: rows by their arrival, keys by that of their first row.
+    What belongs to keys, or to rows or keys of the sample, stands in the order in which these will
+    be entered again: rows by their arrival, keys by that of their first row.
+
+    Args:
+        array: as it is now.
+        form: how it is laid out.
+        lanes: the number of lanes.
+        stored: the places of the rows stored, in the order of their arrival.
+        followed: the same of the rows in the sample.
     """
-    if form.per not in OF_SAMPLE:
+    if form.per not in (*OF_SAMPLE, "key", "entry"):
         return array.copy()
+    places = followed if form.per in OF_SAMPLE else stored
     order: npt.NDArray[Any] = places["row"]
-    if form.per == "sample key":
+    if form.per != "sample row":
         _, first = np.unique(places["key"], return_index=True)
         order = places["key"][np.sort(first)]
-    chosen: npt.NDArray[Any] = array.reshape(-1, form.times)[order]
+    width = form.times * (lanes if form.per == "entry" else 1)
+    chosen: npt.NDArray[Any] = array.reshape(-1, width)[order]
     return chosen.ravel()
 
 

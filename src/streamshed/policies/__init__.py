@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 
 from streamshed.errors import SpecError
+from streamshed.policies.auto import Auto
 from streamshed.policies.base import Exact, Policy
 from streamshed.policies.column import ByColumn
+from streamshed.policies.density import Density
 from streamshed.policies.existence import Existence, existence_space, value_space
 from streamshed.policies.frequency import Frequency
 from streamshed.policies.oldest import Oldest
@@ -14,7 +16,7 @@ from streamshed.policies.output import Output
 from streamshed.policies.random import Random
 
 NAMED: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Existence, Frequency, Oldest, Output, Random)
+    policy.name: policy for policy in (Auto, Density, Existence, Frequency, Oldest, Output, Random)
 }
 """The policies that `shed` knows by name."""
 
@@ -38,7 +40,9 @@ def by_name(name: str) -> Policy:
 
 __all__ = [
     "NAMED",
+    "Auto",
     "ByColumn",
+    "Density",
     "Exact",
     "Existence",
     "Frequency",

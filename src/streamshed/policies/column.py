@@ -72,7 +72,7 @@ def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 
 
 @implements(hooks.admits, ColumnState)
-def _admits(policy, core, pool, worth):  # type: ignore[no-untyped-def]
+def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
     return worth >= policy.worth[heap_top(policy, pool)]
 
 

@@ -17,6 +17,7 @@ from streamshed.operators.checkpoint import from_ipc, to_ipc
 from streamshed.operators.intake import Tuples, in_order_of_time, merged
 from streamshed.operators.keyed import Block, KeyedJoin
 from streamshed.operators.plan import Plan
+from streamshed.policies import NAMED, ByColumn
 from streamshed.spark.late import LateFiles
 from streamshed.spark.store import Live, Store
 
@@ -29,10 +30,14 @@ TOTALS = (
     "state_bytes",
     "payload_bytes",
     "sample_bytes",
+    "switches",
     "written_bytes",
     "nanoseconds",
 )
-"""What the accounts hold before the counts of each stream."""
+"""What the accounts hold before the counts of each stream; after them, `SHED_BY`."""
+
+SHED_BY = (*sorted(NAMED), ByColumn.name)
+"""The policies by which rows may be shed."""
 
 
 class JoinProcessor(StatefulProcessor):
@@ -108,8 +113,9 @@ def _accounts(state: Live, written: int, spent: int) -> list[int]:
     counts = join.core.counts.reshape(-1, FATES)
     if join.plan.by is not None:
         counts = counts.sum(axis=0, keepdims=True)
-    totals = [getattr(ledger, name) for name in TOTALS[:4]]
-    return [*totals, written, spent, *counts.ravel().tolist()]
+    totals = [getattr(ledger, name) for name in TOTALS[:5]]
+    shed = [ledger.shed_by.get(policy, 0) for policy in SHED_BY]
+    return [*totals, written, spent, *counts.ravel().tolist(), *shed]
 
 
 def _sampled(join: KeyedJoin) -> list[float] | None:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamshed.estimates import Estimate, Tally
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.spark.processor import TOTALS
+from streamshed.spark.processor import SHED_BY, TOTALS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,7 +33,8 @@ logger = logging.getLogger("streamshed.spark")
 
 def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
     """Put the accounts into the progress of the query."""
-    names = [*TOTALS, *(f"{stream}.{fate}" for stream in streams for fate in FATES)]
+    fates = [f"{stream}.{fate}" for stream in streams for fate in FATES]
+    names = [*TOTALS, *fates, *(f"shed by {policy}" for policy in SHED_BY)]
 
     def total(column: str, place: int, name: str) -> Column:
         combine = _COMBINED.get(name.rpartition(" ")[2], f.sum)
@@ -83,6 +84,8 @@ def _read(metrics: Mapping[str, Any]) -> Ledger | None:
         missed_lately=_estimated(values, "lately"),
         sample_rate=float(values["rate"] or 0),
         sample_bytes=int(values["sample_bytes"]),
+        shed_by={name: rows for name in SHED_BY if (rows := int(values[f"shed by {name}"] or 0))},
+        switches=int(values["switches"]),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from streamshed.operators.auto import running_join
 from streamshed.operators.checkpoint import Head, SegmentName, Snapshot, from_ipc, to_ipc
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.plan import Plan
@@ -62,7 +63,7 @@ class Store:
         saved = self.state.getValue(HEAD)
         if saved is None:
             folder = Folder.new(uuid.uuid4().hex)
-            return Live(KeyedJoin(plan, memory=folder.memory), folder)
+            return Live(running_join(plan)(plan, memory=folder.memory), folder)
         about = json.loads(saved[0])
         token, lineage, version = about["token"], about["lineage"], about["version"]
         parts = {(stream, number): count for stream, number, count in about["parts"]}
@@ -74,14 +75,14 @@ class Store:
                 known.folder.path = known.folder.memory.folder = folder_left.path
                 return known
             left = folder_left.read()
-            join = KeyedJoin(plan)
+            join = running_join(plan)(plan)
             if left is not None and join.left_by(left[1].head):
                 join.attach(left[0], folder_left.memory.open, left[1])
                 join.memory = folder_left.memory
                 return Live(join, folder_left, version, parts)
         folder = Folder.new(lineage)
         snapshot = self._read(folder)
-        join = KeyedJoin.restore(plan, snapshot, folder.memory)
+        join = running_join(plan).restore(plan, snapshot, folder.memory)
         return Live(join, folder, version, parts)
 
     def _read(self, folder: Folder) -> Snapshot:

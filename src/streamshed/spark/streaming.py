@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 
 from streamshed.errors import InputError, SpecError
-from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.auto import running_join
 from streamshed.operators.plan import Plan
 from streamshed.operators.results import result_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
@@ -175,7 +175,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
 
 def _compile(plan: Plan) -> None:
     """Compile the loop here, once, so that workers find it in the cache."""
-    join = KeyedJoin(plan)
+    join = running_join(plan)(plan)
     for position, source in enumerate(plan.streams):
         empty = pa.RecordBatch.from_pylist([], schema=source.schema)
         join.read(position, empty)
