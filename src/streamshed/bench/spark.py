@@ -69,7 +69,7 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
         yield from bench.bounded(100_000, batches=22)
         yield from bench.restart(100_000, stored=1_000_000)
         if not quick:
-            yield from bench.exact(1_000_000, 6, {ROCKSDB: 4, MEMORY: 6}, rounds=1)
+            yield from bench.exact(1_000_000, 6, {ROCKSDB: 4, MEMORY: 5}, rounds=1)
 
 
 def _gigabytes() -> int:
