@@ -83,7 +83,10 @@ def test_replay_writes_the_columns_that_are_chosen(files, tmp_path):
         ([*WINDOW], SAID),
         (["--on", "a=k", "--on", "b=k", *WINDOW[2:]], SAID),
         ([*WINDOW[:4], "--time", "a=ts", "--time", "b=ts", "--late", "5 s"], SAID),
-        ([*WINDOW, "--clock", "max", "--keep-total", "20"], SAID.keep(total=20)),
+        (
+            [*WINDOW, "--clock", "max", "--keep-total", "20"],
+            SAID.within("10 minutes", time="ts", clock="max").keep(total=20),
+        ),
         ([*WINDOW, "--keep-rows", "9", "--shed-by", "price"], SAID.keep(rows=9).shed(by="price")),
         (
             [*WINDOW, "--keep-rows", "9", "--shed", "random", "--seed", "7", "--partial", "2"],
