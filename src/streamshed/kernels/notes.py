@@ -50,7 +50,7 @@ def note_layout(shape: Shape) -> dict[str, Field]:
         "stored": Field("entry", np.int32),  # rows
         "ghosts": Field("once", NOTE, times=ghosts, kept=True),
         "ghost_counts": Field("once", np.int32, times=ghosts * shape.lanes, kept=True),
-        "horizon": Field("once", np.float64),
+        "horizon": Field("once", np.float64, kept=True),
     }
 
 
