@@ -120,7 +120,7 @@ def test_a_plan_of_numbers_and_different_columns():
     assert [stream.key for stream in got.streams] == [("x", "y"), ("u", "v")]
     assert (got.key_types, got.time_type) == ((pa.string(), pa.int64()), pa.int64())
     assert (got.streams[0].window, got.late, got.clock, got.total) == (5, 2, "max", 9)
-    assert got.policy == policies.by_name("oldest")
+    assert got.policy == policies.by_name("density")
 
 
 def test_row_windows_know_no_lateness():
