@@ -46,3 +46,14 @@ def test_another_policy_seed_and_budget_take_effect(before: str, after: str) -> 
     assert now.missed.value > then.missed.value
     for name, most in zip("abc", (7, 25, 20), strict=True):
         assert now.streams[name].stored <= most
+
+
+def test_rows_of_row_windows_leave_as_if_nothing_had_happened() -> None:
+    """The first thing after a restart may be that a row leaves: what came is not needed for it."""
+    workload = generated(
+        1, streams=3, rows=25, keys=2, window=("last", 4), keep_total=2, policy="density"
+    )  # fmt: skip
+    *_, (_, expected, whole, _) = driven(workload, [])
+    *_, (_, results, ledger, _) = driven(workload, range(1, 70), restore=True)
+    assert results == expected
+    assert ledger.streams == whole.streams
