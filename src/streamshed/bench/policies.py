@@ -25,7 +25,7 @@ from streamshed.policies import NAMED
 LOOP_BAR = 4_000_000
 AGAINST_EP_BAR = 1 / 3
 AUTO_BAR = 0.9
-QUICKLY, QUICK_SEEDS, SEEDS = ("random", "density"), range(10), range(20)
+QUICKLY, QUICK_SEEDS, SEEDS = ("random", "density"), range(5), range(20)
 LEAST_COVERAGE, MOST_COVERAGE = 0.92, 0.98
 """An interval of 95 % that holds the truth more often than that is wider than it need be."""
 

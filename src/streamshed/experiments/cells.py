@@ -97,7 +97,7 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    seeds=(1,), spreads=(5.0, 50.0, 100.0), alphas=(0.0, 2.0), budgets=(100, 300, 500), every=2
+    seeds=(1,), spreads=(5.0, 50.0, 100.0), alphas=(0.0, 2.0), budgets=(100, 500), every=2
 )
 
 
