@@ -31,21 +31,36 @@ def spec(workload: Workload) -> ss.Join:
         else:
             join = join.last(size)
     else:
-        times = {n: w for n, (kind, w) in _windows(workload) if kind == "time"}
-        lasts = {n: w for n, (kind, w) in _windows(workload) if kind == "last"}
-        if times:
-            join = join.within(
-                times, time="ts", late=workload.late, clock=workload.clock, idle=workload.idle
-            )
-        if lasts:
-            join = join.last(lasts)
-    if workload.at_least is not None:
-        join = join.partial(at_least=workload.at_least)
+        return _shedding(windowed(join, workload), workload)
+    return _shedding(bounded(join, workload), workload)
+
+
+def windowed(join: ss.Join, workload: Workload) -> ss.Join:
+    """A join of named streams with the windows and the budget of a workload."""
+    times = {n: w for n, (kind, w) in _windows(workload) if kind == "time"}
+    lasts = {n: w for n, (kind, w) in _windows(workload) if kind == "last"}
+    if times:
+        join = join.within(
+            times, time="ts", late=workload.late, clock=workload.clock, idle=workload.idle
+        )
+    if lasts:
+        join = join.last(lasts)
+    return bounded(join, workload)
+
+
+def bounded(join: ss.Join, workload: Workload) -> ss.Join:
+    """A join with the budget of a workload."""
     if workload.keep_total is not None:
         join = join.keep(total=workload.keep_total)
     if workload.keep_rows is not None:
         rows = {n: r for n, r in zip(workload.names, workload.keep_rows, strict=True) if r}
         join = join.keep(rows={str(name): count for name, count in rows.items()})
+    return join
+
+
+def _shedding(join: ss.Join, workload: Workload) -> ss.Join:
+    if workload.at_least is not None:
+        join = join.partial(at_least=workload.at_least)
     if workload.bounded:
         column = workload.policy == "column"
         join = join.shed(by="worth") if column else join.shed(workload.policy)
@@ -105,7 +120,7 @@ def driven(
     results: list[Result] = []
     start = 0
     for end in [*cuts, len(order)]:
-        for found in operator.process(_piece(operator, workload, data, order[start:end])):
+        for found in operator.process(piece(operator, workload, data, order[start:end])):
             if isinstance(found, Block):
                 results.extend(members(workload, operator.results(found)))
         operator.compact()
@@ -116,9 +131,10 @@ def driven(
             operator = running_join(plan).restore(plan, saved)
 
 
-def _piece(
+def piece(
     operator: KeyedJoin, workload: Workload, data: dict[str, pa.Table], rows: Sequence[Row]
 ) -> object:
+    """Rows in the order of their arrival, as the operator takes them."""
     parts: list[Tuples] = []
     for position, name in enumerate(data):
         if workload.by:

@@ -23,7 +23,6 @@ def test_errors_are_value_errors():
     [
         # join
         (join, ["none", "at least two", "by="]),
-        (lambda: join("a"), ["'a'", "at least two"]),
         (lambda: join("a", ""), ["''", "not empty"]),
         (lambda: join("a", 3), ["3", "string"]),
         (lambda: join("a", "a"), ["'a'", "twice", "own name"]),

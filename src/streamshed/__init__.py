@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamshed import policies
     from streamshed.estimates import Estimate
     from streamshed.ledger import Ledger
+    from streamshed.relations import relation
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "join",
     "policies",
+    "relation",
 ]
 
 
@@ -39,6 +41,8 @@ def __getattr__(name: str) -> Any:
     # These bring Arrow and a compiler along; who only describes joins need not wait for them.
     if name == "policies":
         return importlib.import_module("streamshed.policies")
+    if name == "relation":
+        return importlib.import_module("streamshed.relations").relation
     if name == "Estimate":
         return importlib.import_module("streamshed.estimates").Estimate
     if name == "Ledger":

@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 
 from streamshed.errors import SpecError, StreamshedError, listed, suggestion
 from streamshed.join import Join, join
+from streamshed.spec import too_few
 
 if TYPE_CHECKING:
     from streamshed.ledger import Ledger
@@ -285,6 +286,8 @@ def replay(
     For example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts
     """
     inputs = _named(streams, "a stream", "clicks=clicks.parquet")
+    if by is None and len(inputs) < 2:
+        raise too_few(tuple(inputs))
     said = join(by=by) if by is not None else join(*inputs)
     said = _keyed(said, on).seed(seed)
     if within is not None:
@@ -495,9 +498,10 @@ def _java() -> tuple[int, str]:
 def _kernels() -> str:
     from streamshed.kernels.compiling import compiled_for
     from streamshed.operators.keyed_loop import run
-    from streamshed.policies import NAMED, ByColumn, Exact, Policy
+    from streamshed.policies import NAMED, ByColumn, Exact, Importance, Policy
 
     policies: dict[str, type[Policy]] = {"exact": Exact, **NAMED, "by column": ByColumn}
+    del policies[Importance.name]  # which has no part in joins on a shared key
     ready = [name for name, policy in policies.items() if compiled_for(run, policy.state)]
     missing = [name for name in policies if name not in ready]
     if not missing:

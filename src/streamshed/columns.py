@@ -17,12 +17,13 @@ class Column(NamedTuple):
     stream: str
     name: str
     type: pa.DataType
+    what: str = "stream"
 
     def __str__(self) -> str:
-        return f"column {self.name!r} of stream {self.stream!r}"
+        return f"column {self.name!r} of {self.what} {self.stream!r}"
 
 
-def find(schema: pa.Schema, stream: str, name: str, role: str) -> Column:
+def find(schema: pa.Schema, stream: str, name: str, role: str, what: str = "stream") -> Column:
     """The column of that name, its dictionary type taken off.
 
     Args:
@@ -30,20 +31,21 @@ def find(schema: pa.Schema, stream: str, name: str, role: str) -> Column:
         stream: The name of the stream.
         name: The name of the column.
         role: What the column is for, as it shall stand in a message.
+        what: What has the column, if that is no stream.
     """
     places = schema.get_all_field_indices(name)
     if not places:
         raise InputError(
-            f"stream {stream!r} has no column {name!r}, which is to be its {role}; its columns "
+            f"{what} {stream!r} has no column {name!r}, which is to be its {role}; its columns "
             f"are {listed(schema.names)}.{suggestion(name, schema.names)}"
         )
     if len(places) > 1:
         raise InputError(
-            f"stream {stream!r} has {len(places)} columns named {name!r}, one of which is to be "
+            f"{what} {stream!r} has {len(places)} columns named {name!r}, one of which is to be "
             "its " + role + "; rename the others"
         )
     found = schema.field(places[0]).type
-    return Column(stream, name, found.value_type if is_a.is_dictionary(found) else found)
+    return Column(stream, name, found.value_type if is_a.is_dictionary(found) else found, what)
 
 
 def common_key_type(columns: Sequence[Column]) -> pa.DataType:
@@ -98,6 +100,15 @@ def check_worth(columns: Sequence[Column], compete: bool) -> None:
             )
         if compete and _is_number(column.type) != _is_number(columns[0].type):
             raise _incompatible(columns[0], column, "cast both to numbers, or both to timestamps")
+
+
+def check_importance(column: Column) -> None:
+    """Refuse an importance that is no number."""
+    if not _is_number(column.type) or is_a.is_boolean(column.type):
+        raise InputError(
+            f"{column} is of type {column.type} and cannot say how important a row is; cast it to "
+            "a number"
+        )
 
 
 def _incompatible(one: Column, other: Column, remedy: str) -> InputError:

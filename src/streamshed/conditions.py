@@ -79,6 +79,29 @@ def _read_by_stream(by_stream: Mapping[str, object], names: Names) -> PerStream[
     return columns
 
 
+def read_met(by_stream: Mapping[str, object], names: Names) -> PerStream[tuple[str, ...]]:
+    """Read the arguments of `.through`: for every stream the columns of the relation it meets."""
+    method = ".through()"
+    if names.by is not None:
+        raise SpecError(
+            f"{method}: the streams are told apart by the column {names.by!r}; only streams with "
+            "names can be joined through a relation"
+        )
+    if not by_stream:
+        raise SpecError(
+            f"{method}: no column of the relation was named; name one for every stream, as in "
+            f".through(relation, {names.streams[0]}='a')"
+        )
+    columns = names.read(by_stream, method, "column of the relation", _key_columns)
+    missing = [stream for stream in names.streams if columns.get(stream) is None]
+    if missing:
+        raise SpecError(
+            f"{method}: no column of the relation was named for {listed(missing)}; name one for "
+            "every stream"
+        )
+    return columns
+
+
 def _key_columns(said: object, what: str) -> tuple[str, ...]:
     if isinstance(said, list | tuple) and said:
         return tuple(_key_column(column, what) for column in said)

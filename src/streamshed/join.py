@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamshed import durations
 from streamshed.arguments import PerStream, column_name, fraction, positive, whole
-from streamshed.conditions import SharedKey
+from streamshed.conditions import SharedKey, read_met
 from streamshed.errors import InputError, SpecError, listed
-from streamshed.selection import MEMBERS, TIME, Selection
-from streamshed.spec import Budget, RowWindows, Spec, TimeWindows
+from streamshed.selection import Selection
+from streamshed.spec import Budget, RowWindows, Spec, Through, TimeWindows, check_names
 from streamshed.writing import written
 
 if TYPE_CHECKING:
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from streamshed.ledger import Ledger
     from streamshed.operators.plan import Plan
     from streamshed.policies import Policy
-
-_RESERVED = {
-    TIME: "the column of the result that holds the time of completion",
-    MEMBERS: "the column of the result that holds the members of a partial result",
-}
-_MOST_STREAMS = 64
 
 
 class Replayed(Protocol):
@@ -63,7 +57,7 @@ def join(*streams: str, by: str | None = None) -> Join:
     """Name the streams to be joined.
 
     Args:
-        streams: The names of two or more streams.
+        streams: The names of two or more streams; or of one, if it is joined with a relation.
         by: Instead of names, the column of a single input whose values tell its streams apart.
 
     Example:
@@ -80,7 +74,7 @@ def join(*streams: str, by: str | None = None) -> Join:
                 "is to tell streams apart; give one or the other"
             )
         return Join(streams=(), by=column_name(by, "join(): `by`"))
-    _check_names(streams)
+    check_names(streams)
     return Join(streams=streams)
 
 
@@ -227,6 +221,8 @@ late='30 seconds')
     ) -> Join:
         """Say which rows leave when a window is full; without it, `density` decides.
 
+        Through a relation it is `importance` where rows are weighed, and `oldest` where not.
+
         Args:
             policy: The name of a policy, or one made from `streamshed.policies`.
             by: Or the column that says what a row is worth, or a mapping from streams to such
@@ -282,6 +278,53 @@ late='30 seconds')
             )
         return replace(self, at_least=least)
 
+    def through(self, relation: Any, /, **columns: str | list[str] | tuple[str, ...]) -> Join:
+        """Join the streams by way of a relation, each with some of its columns.
+
+        Args:
+            relation: The relation: its rows, of any kind that `replay` takes, or a description of
+                them by `streamshed.relation`, which says when they are valid.
+            columns: For every stream the column of the relation, or a list of them, that equals
+                the stream's key. The key is the column that `.on` names, or else the stream's
+                column of the same name.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> pairs = pa.table({"a": [1, 2], "b": [7, 8]})
+            >>> said = join("r", "s").on(r="x", s="y").within(10, time="ts")
+            >>> said.through(pairs, r="a", s="b")
+            join('r', 's').on(r='x', s='y').within(10, time='ts')\
+.through(<relation 'relation'>, r='a', s='b')
+        """
+        # Relations bring Arrow along, which is no part of a quick `import streamshed`.
+        from streamshed.relations import as_relation
+
+        said = Through(as_relation(relation), read_met(columns, self.names()))
+        if said.relation.name in self.streams:
+            raise SpecError(
+                f".through(): the relation and a stream are both named {said.relation.name!r}, and "
+                "results have a column for each; give another, as in relation(…, name='facts')"
+            )
+        return replace(self, through_relation=said)
+
+    def weigh(self, *, by: str | Mapping[str, str]) -> Join:
+        """Say how important rows are; a result is as important as the least of its members.
+
+        Args:
+            by: The column that holds a row's importance, a number of 0 or more, or a mapping from
+                streams to such columns.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("r", "s").weigh(by="importance")
+            join('r', 's').weigh(by='importance')
+        """
+        method = ".weigh()"
+        weights = self.names().read(by, method, "column of importance", column_name)
+        _check_covered(weights, self.streams, method)
+        return replace(self, weights=weights)
+
     def select(self, *columns: str) -> Join:
         """Choose the columns of results; the others are neither kept nor moved.
 
@@ -298,7 +341,7 @@ late='30 seconds')
             >>> join(by="sensor").on("room").last(100).select("members.heat")
             join(by='sensor').on('room').last(100).select('members.heat')
         """
-        return replace(self, selection=Selection.of(columns, self.names()))
+        return replace(self, selection=Selection.of(columns, self.told_apart()))
 
     def estimate(self, *, rate: float | None = None) -> Join:
         """Say how many keys are followed in full, to estimate the results that shedding costs.
@@ -418,33 +461,6 @@ late='30 seconds')
 
     def __repr__(self) -> str:
         return written(self)
-
-
-def _check_names(streams: tuple[object, ...]) -> None:
-    for position, name in enumerate(streams):
-        if not isinstance(name, str) or not name:
-            raise SpecError(
-                f"join(): {name!r} is no name of a stream; give a string that is not empty"
-            )
-        if name in _RESERVED:
-            raise SpecError(
-                f"join(): no stream can be named {name!r}, which is {_RESERVED[name]}; choose "
-                "another name"
-            )
-        if name in streams[:position]:
-            raise SpecError(
-                f"join(): the stream {name!r} was named twice; give every stream its own name"
-            )
-    if len(streams) < 2:
-        raise SpecError(
-            f"join(): the streams named are {listed(map(str, streams))}; name at least two, as in "
-            "join('a', 'b'), or the column that tells them apart, as in join(by='sensor')"
-        )
-    if len(streams) > _MOST_STREAMS:
-        raise SpecError(
-            f"join(): {len(streams)} streams are named, more than {_MOST_STREAMS}; tell them apart "
-            "by a column of one input, as in join(by='sensor')"
-        )
 
 
 def _check_covered(columns: PerStream[str], streams: tuple[str, ...], method: str) -> None:

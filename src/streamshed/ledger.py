@@ -65,6 +65,10 @@ class Ledger:
     """Rows shed by each policy: with `shed("auto")` there can be several."""
     switches: int = 0
     """How often `shed("auto")` went over to another policy."""
+    importance: float | None = None
+    """The importance of all results together; None if they are not weighed."""
+    relation_bytes: int = 0
+    """Bytes of the relation through which streams are joined: its rows and its index."""
 
     @property
     def recall(self) -> Estimate | None:
@@ -103,6 +107,8 @@ class Ledger:
     def _said(self) -> list[str]:
         """What was made and what was missed, in words."""
         said = [f"{self.results:,} results"]
+        if self.importance is not None:
+            said[0] += f" of importance {self.importance:,.6g}"
         if self.missed is not None and self.missed.high > 0:
             said.append(f"{self.missed} missed: {self.recall:.1%} were made")
         if self.missed_lately is not None and self.missed_lately.high > 0:

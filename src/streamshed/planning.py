@@ -11,9 +11,9 @@ from streamshed import columns
 from streamshed.columns import Column
 from streamshed.durations import LIMIT, Duration, to_units
 from streamshed.errors import InputError, SpecError, listed, suggestion
-from streamshed.operators.plan import Plan, StreamPlan
-from streamshed.policies import ByColumn, Density, Oldest, Policy
-from streamshed.spec import Spec
+from streamshed.operators.plan import Plan, RelationPlan, StreamPlan
+from streamshed.policies import ByColumn, Density, Importance, Oldest, Policy
+from streamshed.spec import Spec, too_few
 
 
 class _Input(NamedTuple):
@@ -32,13 +32,11 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
     inputs = _inputs(spec, schemas)
     if spec.by is not None:
         _check_by(spec, spec.by, inputs[0])
-    policy = spec.policy or (Oldest() if spec.sample_rate == 0 else Density())
-    key_types = _key_types(spec, inputs)
+    policy = spec.policy or _default_policy(spec)
     time_type = _time_type(spec, inputs)
     plan = Plan(
         streams=_streams(spec, inputs, policy, time_type),
         by=spec.by,
-        key_types=key_types,
         time_type=time_type,
         late=_late(spec, time_type),
         clock=_clock(spec),
@@ -47,15 +45,32 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         policy=policy,
         at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
         seed=spec.random_seed,
-        rate=spec.sample_rate,
+        rate=spec.sample_rate if spec.through_relation is None else 0.0,
+        through=_relation(spec),
     )
-    policy.check(plan)
+    _check_policy(plan)
     return plan
 
 
+def _default_policy(spec: Spec) -> Policy:
+    """The policy that decides where none is named."""
+    if spec.through_relation is not None:
+        return Oldest() if spec.weights is None else Importance()
+    return Oldest() if spec.sample_rate == 0 else Density()
+
+
 def _check_complete(spec: Spec) -> None:
-    if spec.condition is None:
+    if spec.through_relation is not None:
+        _check_through(spec)
+    elif spec.condition is None:
         raise SpecError("the join has no condition; say which rows belong together with .on('k')")
+    elif spec.weights is not None:
+        raise SpecError(
+            ".weigh() says how important rows are, which counts only in joins .through() a "
+            "relation yet; leave it out, or use .shed(by=…)"
+        )
+    elif len(spec.streams) == 1:
+        raise too_few(spec.streams)
     bare = [
         stream
         # A join by a column has no names, and one window for its one input.
@@ -78,6 +93,37 @@ def _check_complete(spec: Spec) -> None:
             f"there is no time column for {listed(timeless)}, but times are compared over all "
             "streams; name it, as in .last(100, time='ts')"
         )
+
+
+def _check_through(spec: Spec) -> None:
+    """Refuse what joins through a relation cannot do."""
+    if spec.at_least is not None:
+        raise SpecError(
+            ".partial() and .through() were both said, but a result through a relation has a "
+            "member of every stream; leave one of them out"
+        )
+    if spec.sample_rate:
+        raise SpecError(
+            f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
+            "in joins .through() a relation yet; leave it out"
+        )
+    for stream in spec.streams:
+        key, met = spec.key_of(stream), spec.met_by(stream)
+        if len(key) != len(met):
+            raise SpecError(
+                f"the key of stream {stream!r} has {len(key)} columns ({listed(key)}), but "
+                f".through() names {len(met)} of the relation for it ({listed(met)}); name equally "
+                "many"
+            )
+
+
+def _check_policy(plan: Plan) -> None:
+    if plan.through is not None and plan.policy.ranks_keys:
+        raise SpecError(
+            f"shed({plan.policy.name!r}) ranks the keys that streams share, and through a relation "
+            "they share none; use 'importance', 'random', 'oldest' or by=column"
+        )
+    plan.policy.check(plan)
 
 
 def _inputs(spec: Spec, schemas: Mapping[str, pa.Schema]) -> tuple[_Input, ...]:
@@ -111,23 +157,46 @@ def _inputs(spec: Spec, schemas: Mapping[str, pa.Schema]) -> tuple[_Input, ...]:
 
 def _check_by(spec: Spec, by: str, source: _Input) -> None:
     columns.check_stream_names(columns.find(source.schema, source.name, by, "name of streams"))
-    if by in _key(spec, source.name):
+    if by in spec.key_of(source.name):
         raise SpecError(
             f"the column {by!r} tells the streams apart and is a key column too, so that no two "
             "streams could ever match; name another key column in .on()"
         )
 
 
-def _key(spec: Spec, stream: str) -> tuple[str, ...]:
-    return spec.condition.columns_for(stream) if spec.condition else ()
-
-
-def _key_types(spec: Spec, inputs: tuple[_Input, ...]) -> tuple[pa.DataType, ...]:
+def _key_types(spec: Spec, inputs: tuple[_Input, ...]) -> dict[str, tuple[pa.DataType, ...]]:
+    """For each stream the types of its key: those of all streams', or of the relation's columns."""
     found = [
-        [columns.find(schema, stream, name, "key") for name in _key(spec, stream)]
+        [columns.find(schema, stream, name, "key") for name in spec.key_of(stream)]
         for stream, schema in inputs
     ]
-    return tuple(columns.common_key_type(same_place) for same_place in zip(*found, strict=True))
+    if spec.through_relation is None:
+        return dict.fromkeys((stream for stream, _ in inputs), _in_common(*found))
+    relation = spec.through_relation.relation
+    met = [[relation.column(name, "key") for name in spec.met_by(s)] for s, _ in inputs]
+    return {
+        stream: _in_common(one, other)
+        for (stream, _), one, other in zip(inputs, found, met, strict=True)
+    }
+
+
+def _in_common(*keys: list[Column]) -> tuple[pa.DataType, ...]:
+    return tuple(columns.common_key_type(same_place) for same_place in zip(*keys, strict=True))
+
+
+def _relation(spec: Spec) -> RelationPlan | None:
+    if spec.through_relation is None:
+        return None
+    relation = spec.through_relation.relation
+    begin, end = relation.ends()
+    chosen = spec.chosen_of(relation.name, relation.schema.names)
+    for name in chosen:
+        relation.column(name, "column of the results")
+    met = tuple(spec.met_by(stream) for stream in spec.streams)
+    needed = {*chosen, *(name for names in met for name in names), begin, end}
+    schema = pa.schema([column for column in relation.schema if column.name in needed])
+    relation.check_changes([name for name in schema.names if name not in (begin, end)])
+    return RelationPlan(relation, schema, chosen, met, begin, end)
 
 
 def _time_type(spec: Spec, inputs: tuple[_Input, ...]) -> pa.DataType:
@@ -136,6 +205,14 @@ def _time_type(spec: Spec, inputs: tuple[_Input, ...]) -> pa.DataType:
         for stream, schema in inputs
         if (name := spec.time_of(stream)) is not None
     ]
+    if spec.through_relation is not None:
+        times = spec.through_relation.relation.time_columns()
+        if times and not found:
+            raise SpecError(
+                f"{times[0]} says when rows are valid, but the streams have no time; name their "
+                "time columns, as in .within('10 minutes', time='ts')"
+            )
+        found += times
     return columns.common_time_type(found) if found else pa.int64()
 
 
@@ -143,19 +220,25 @@ def _streams(
     spec: Spec, inputs: tuple[_Input, ...], policy: Policy, time_type: pa.DataType
 ) -> tuple[StreamPlan, ...]:
     worths = _worths(spec, inputs, policy)
+    weights = _weights(spec, inputs)
+    types = _key_types(spec, inputs)
     rows = spec.budget.rows if spec.budget else None
     chosen = {stream: _chosen(spec, stream, schema) for stream, schema in inputs}
     return tuple(
         StreamPlan(
             name=stream,
-            schema=_needed(spec, stream, schema, chosen[stream], worths.get(stream)),
+            schema=_needed(
+                spec, stream, schema, {*chosen[stream], worths.get(stream), weights.get(stream)}
+            ),
             chosen=chosen[stream],
-            key=_key(spec, stream),
+            key=spec.key_of(stream),
             time=spec.time_of(stream),
             window=_window(spec, stream, time_type),
             last=spec.rows_of(stream),
             rows=rows.get(stream) if rows else None,
             worth=worths.get(stream),
+            key_types=types[stream],
+            weight=weights.get(stream),
         )
         for stream, schema in inputs
     )
@@ -168,11 +251,9 @@ def _chosen(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
     return chosen
 
 
-def _needed(
-    spec: Spec, stream: str, schema: pa.Schema, chosen: tuple[str, ...], worth: str | None
-) -> pa.Schema:
-    """The columns of an input that are chosen, and those that the join works on."""
-    needed = {*chosen, *_key(spec, stream), spec.time_of(stream), spec.by, worth}
+def _needed(spec: Spec, stream: str, schema: pa.Schema, asked: set[str | None]) -> pa.Schema:
+    """The columns of an input that are asked for, and those that the join works on."""
+    needed = {*asked, *spec.key_of(stream), spec.time_of(stream), spec.by}
     return pa.schema([column for column in schema if column.name in needed])
 
 
@@ -184,6 +265,18 @@ def _worths(spec: Spec, inputs: tuple[_Input, ...], policy: Policy) -> dict[str,
         for stream, schema in inputs
     ]
     columns.check_worth(found, compete=spec.budget is not None and spec.budget.total is not None)
+    return {column.stream: column.name for column in found}
+
+
+def _weights(spec: Spec, inputs: tuple[_Input, ...]) -> dict[str, str]:
+    if spec.weights is None:
+        return {}
+    found = [
+        columns.find(schema, stream, spec.weights.get(stream) or "", "importance")
+        for stream, schema in inputs
+    ]
+    for column in found:
+        columns.check_importance(column)
     return {column.stream: column.name for column in found}
 
 

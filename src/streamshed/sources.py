@@ -37,10 +37,15 @@ class Source:
         return replace(self, schema=schema)
 
 
-def open_source(name: str, data: Any) -> Source:
+def open_source(name: str, data: Any, what: str = "stream") -> Source:
     """Open an input of any kind.
 
     Arrow cannot pick rows of its view types, so that columns of those come as plain ones.
+
+    Args:
+        name: The name of the input.
+        data: The input.
+        what: What the input is, as it shall stand in a message.
 
     Examples:
         >>> open_source("a", pa.table({"k": [1, 2]})).rows
@@ -48,7 +53,7 @@ def open_source(name: str, data: Any) -> Source:
         >>> open_source("a", pa.table({"k": pa.array(["x"], pa.string_view())})).schema.field("k")
         pyarrow.Field<k: large_string>
     """
-    source = _opened(name, data)
+    source = replace(_opened(f"{what} {name!r}", data), name=name)
     schema = pa.schema([_without_views(f) for f in source.schema], source.schema.metadata)
     if schema == source.schema:
         return source
@@ -103,7 +108,7 @@ def _opened(name: str, data: Any) -> Source:
     if isinstance(data, Iterable):
         return _iterated(name, iter(data))
     raise InputError(
-        f"stream {name!r}: a {type(data).__name__} cannot be read; give an Arrow table or reader,"
+        f"{name}: a {type(data).__name__} cannot be read; give an Arrow table or reader,"
         " a pandas or Polars frame, a DuckDB relation, the path of a Parquet file, or an iterator"
         " of record batches"
     )
@@ -123,7 +128,7 @@ def _parquet(name: str, path: Path) -> Source:
         file = pq.ParquetFile(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise InputError(
-            f"stream {name!r}: {str(path)!r} cannot be read as a Parquet file ({error}); check the"
+            f"{name}: {str(path)!r} cannot be read as a Parquet file ({error}); check the"
             " path, or read the data yourself and give an Arrow table"
         ) from error
 
@@ -146,13 +151,12 @@ def _iterated(name: str, batches: Iterator[Any]) -> Source:
     first = next(batches, None)
     if first is None:
         raise InputError(
-            f"stream {name!r}: the iterator has no batches, so that its columns are not known;"
+            f"{name}: the iterator has no batches, so that its columns are not known;"
             " give a pyarrow.RecordBatchReader, or at least one empty record batch"
         )
     if not isinstance(first, (pa.RecordBatch, pa.Table)):
         raise InputError(
-            f"stream {name!r}: the iterator gives a {type(first).__name__}; it must give record"
-            " batches"
+            f"{name}: the iterator gives a {type(first).__name__}; it must give record batches"
         )
     return _streamed(name, first.schema, chain([first], batches))
 
@@ -161,7 +165,7 @@ def _checked(name: str, schema: pa.Schema, batch: Any) -> pa.RecordBatch:
     if not isinstance(batch, (pa.RecordBatch, pa.Table)) or not batch.schema.equals(schema):
         found = getattr(batch, "schema", type(batch).__name__)
         raise InputError(
-            f"stream {name!r}: a batch does not have the columns of the first one; it has"
+            f"{name}: a batch does not have the columns of the first one; it has"
             f" {' '.join(str(found).split())}, the first had {' '.join(str(schema).split())}"
         )
     return batch

@@ -10,10 +10,20 @@ from streamshed.arguments import Names, PerStream
 from streamshed.conditions import SharedKey
 from streamshed.durations import Duration
 from streamshed.errors import SpecError, listed
-from streamshed.selection import MEMBERS, Selection
+from streamshed.selection import MEMBERS, TIME, Selection
 
 if TYPE_CHECKING:
     from streamshed.policies import Policy
+    from streamshed.relations import Relation
+
+IMPORTANCE = "importance"
+"""The column of the result that holds its importance."""
+_RESERVED = {
+    TIME: "the column of the result that holds the time of completion",
+    MEMBERS: "the column of the result that holds the members of a partial result",
+    IMPORTANCE: "the column of the result that holds its importance",
+}
+_MOST_STREAMS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,14 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Through:
+    """What `.through` said: a relation, and for each stream the columns of it that it meets."""
+
+    relation: Relation
+    columns: PerStream[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """All that was said of a join."""
 
@@ -57,6 +75,9 @@ class Spec:
     budget: Budget | None = None
     policy: Policy | None = None
     at_least: int | None = None
+    through_relation: Through | None = None
+    weights: PerStream[str] | None = None
+    """The column that says how important a row is, for each stream."""
     selection: Selection | None = None
     random_seed: int = 0
     sample_rate: float | None = None
@@ -65,6 +86,24 @@ class Spec:
     def names(self) -> Names:
         """The streams, for reading arguments about them."""
         return Names(self.streams, self.by)
+
+    def told_apart(self) -> Names:
+        """Whatever has a column of its own in results: the streams, and the relation."""
+        if self.through_relation is None:
+            return self.names()
+        return Names((*self.streams, self.through_relation.relation.name), self.by)
+
+    def key_of(self, stream: str) -> tuple[str, ...]:
+        """The key columns of a stream: as named, or else named as those of the relation."""
+        if self.condition is not None:
+            return self.condition.columns_for(stream)
+        return self.met_by(stream)
+
+    def met_by(self, stream: str) -> tuple[str, ...]:
+        """The columns of the relation that a stream's key equals."""
+        if self.through_relation is None:
+            return ()
+        return self.through_relation.columns.get(stream) or ()
 
     def length_of(self, stream: str) -> Duration | None:
         """The length of a stream's time window, if it has one."""
@@ -112,3 +151,37 @@ class Spec:
                     f".within() says that the time of stream {stream!r} is in column {column!r}, "
                     f".last() says {other!r}; name it once"
                 )
+
+
+def check_names(streams: tuple[object, ...]) -> None:
+    """Refuse names that streams cannot have."""
+    for position, name in enumerate(streams):
+        if not isinstance(name, str) or not name:
+            raise SpecError(
+                f"join(): {name!r} is no name of a stream; give a string that is not empty"
+            )
+        if name in _RESERVED:
+            raise SpecError(
+                f"join(): no stream can be named {name!r}, which is {_RESERVED[name]}; choose "
+                "another name"
+            )
+        if name in streams[:position]:
+            raise SpecError(
+                f"join(): the stream {name!r} was named twice; give every stream its own name"
+            )
+    if not streams:
+        raise too_few(streams)
+    if len(streams) > _MOST_STREAMS:
+        raise SpecError(
+            f"join(): {len(streams)} streams are named, more than {_MOST_STREAMS}; tell them apart "
+            "by a column of one input, as in join(by='sensor')"
+        )
+
+
+def too_few(streams: tuple[object, ...]) -> SpecError:
+    """What is said of a join of too few streams."""
+    return SpecError(
+        f"join(): the streams named are {listed(map(str, streams))}; name at least two, as in "
+        "join('a', 'b'), or the column that tells them apart, as in join(by='sensor'); one alone "
+        "can be joined .through() a relation"
+    )

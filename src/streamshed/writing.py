@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamshed.arguments import PerStream
 from streamshed.durations import Duration, describe
 from streamshed.errors import SpecError
-from streamshed.spec import Budget, RowWindows, Spec, TimeWindows
+from streamshed.spec import Budget, RowWindows, Spec, Through, TimeWindows
 
 if TYPE_CHECKING:
     from streamshed.conditions import SharedKey
@@ -30,6 +30,10 @@ def written(spec: Spec) -> str:
         parts.append(f".shed({_policy(spec.policy)})")
     if spec.at_least is not None:
         parts.append(f".partial(at_least={spec.at_least})")
+    if spec.through_relation is not None:
+        parts.append(_through(spec.through_relation))
+    if spec.weights is not None:
+        parts.append(f".weigh(by={spec.weights.said()!r})")
     if spec.selection is not None:
         parts.append(f".select({', '.join(map(repr, spec.selection.said()))})")
     if spec.sample_rate is not None:
@@ -47,13 +51,18 @@ def _streams(spec: Spec) -> str:
 def _on(condition: SharedKey) -> str:
     if condition.columns.everywhere is not None:
         return f".on({', '.join(map(repr, condition.columns.everywhere))})"
-    said = {
-        stream: columns[0] if len(columns) == 1 else list(columns)
-        for stream, columns in condition.columns.named
-    }
+    return f".on({_by_stream(condition.columns)})"
+
+
+def _through(said: Through) -> str:
+    return f".through({said.relation!r}, {_by_stream(said.columns)})"
+
+
+def _by_stream(columns: PerStream[tuple[str, ...]]) -> str:
+    said = {stream: names[0] if len(names) == 1 else list(names) for stream, names in columns.named}
     if all(name.isidentifier() and not iskeyword(name) for name in said):
-        return f".on({', '.join(f'{name}={columns!r}' for name, columns in said.items())})"
-    return f".on(**{said!r})"
+        return ", ".join(f"{name}={names!r}" for name, names in said.items())
+    return f"**{said!r}"
 
 
 def _within(windows: TimeWindows) -> str:

@@ -9,8 +9,7 @@ import pytest
 from streamshed import InputError
 from streamshed.experiments.cells import FAMILIES, FULL, QUICK, Scale, settings
 from streamshed.experiments.joining import key_join
-from streamshed.experiments.policies import OURS
-from streamshed.policies import NAMED
+from streamshed.experiments.policies import OURS, fitting
 from streamshed.workloads import traces
 
 SMALL = Scale(tuples=2_000)
@@ -55,7 +54,7 @@ def best_in(streams, begin, end, rows):
         for name, table in streams.items()
     }
     joined = key_join(part, 100.0).keep(rows=rows).seed(1)
-    papers = [name for name in NAMED if name not in OURS]
+    papers = [name for name in fitting(joined, part) if name not in OURS]
     kept = {name: joined.shed(name).count(part).results for name in papers}
     return max(kept, key=kept.get)
 

@@ -173,6 +173,10 @@ def test_what_is_not_served_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     joined = ss.join(*work.names).on("key").within("9 seconds", time="time").keep(rows=5)
     with pytest.raises(ss.SpecError, match=r"complete joins only.*\.partial\(\).*named streams"):
         most_results(joined.partial(), work.tables())
+    pairs = next(iter(work.tables().values()))
+    met = dict.fromkeys(joined.streams, pairs.column_names[0])
+    with pytest.raises(ss.SpecError, match=r"\.through\(\) a relation.*offline\.star"):
+        most_results(joined.through(pairs, **met), work.tables())
     apart = ss.join(by="s").on("key").within("9 seconds", time="time").keep(total=5)
     with pytest.raises(ss.SpecError, match="told apart by a column"):
         most_results(apart, {"input": work.tables()["s1"]})

@@ -7,9 +7,8 @@ important as the less important of its members. Each stream has a window of M/2 
 
 Where the paper is silent, this was decided:
 
-* **Duplicates in F.** A result is a pair of stream tuples, made once, however many rows of F let
-  it through: results are a set, "the corresponding tuple in F is implicit", and F has none
-  (footnote 1).
+* **Duplicates in F.** F has none in the paper (footnote 1). Here each row of F that lets a pair
+  through makes a result, and a match, of its own, as in the join that is measured by this.
 * **What happens at a time** (`order`). The paper's offline algorithm counts a replaced tuple out
   before the other stream's newcomer meets the window (lines 27 to 29), and lets the two newcomers
   meet without memory. `"together"` does so on line too, so that OSSJ bounds what is made: expire;
@@ -44,7 +43,7 @@ Where the paper is silent, this was decided:
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -66,9 +65,9 @@ class Tuple:
     importance: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fact:
-    """A row of the relation, active at the times begin ≤ t < end."""
+    """A row of the relation, active at the times begin ≤ t < end; equal ones are two."""
 
     values: tuple[Any, Any]
     begin: float
@@ -108,16 +107,21 @@ class Data:
         """Whether rule 8 drops it, or it was pre-filtered."""
         return all(fact.end <= time for fact in self.valid(one))
 
-    def meet(self, one: Tuple, other: Tuple) -> bool:
-        """Condition 6, within the lifetime."""
+    def meet(self, one: Tuple, other: Tuple) -> int:
+        """How many rows of the relation say condition 6, within the lifetime."""
         assert one.stream != other.stream
-        near = abs(one.time - other.time) < self.lifetime
-        return near and not self.valid(one).isdisjoint(self.valid(other))
+        if abs(one.time - other.time) >= self.lifetime:
+            return 0
+        return len(self.valid(one) & self.valid(other))
+
+    def made(self, pairs: Iterable[tuple[Tuple, Tuple]]) -> list[tuple[Tuple, Tuple]]:
+        """The results of some pairs: each as often as there are rows of the relation for it."""
+        return [pair for pair in pairs for _ in range(self.meet(*pair))]
 
     def results(self) -> list[tuple[Tuple, Tuple]]:
         """The exact result."""
         r, s = self.streams
-        return [(one, other) for one in r for other in s if self.meet(one, other)]
+        return self.made((one, other) for one in r for other in s)
 
 
 def importance(results: Sequence[tuple[Tuple, Tuple]]) -> float:
@@ -313,7 +317,6 @@ class Simulator:
         )
 
     def _emit(self, one: Tuple, others: Sequence[Tuple]) -> None:
-        for other in others:
-            if self.data.meet(one, other):
-                pair = (one, other) if one.stream == 0 else (other, one)
-                self.run.results.append(pair)
+        self.run.results += self.data.made(
+            (one, other) if one.stream == 0 else (other, one) for other in others
+        )

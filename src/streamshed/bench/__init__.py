@@ -18,6 +18,7 @@ BENCHMARKS = {
     "keyed": "streamshed.bench.keyed",
     "policies": "streamshed.bench.policies",
     "spark": "streamshed.bench.spark",
+    "star": "streamshed.bench.star",
 }
 """The benchmarks by name, and the modules that run them."""
 

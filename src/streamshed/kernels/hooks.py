@@ -3,7 +3,8 @@
 Each takes the policy's own state first and the join's `Core` second. The bodies here are what a
 policy does that has nothing to say. Hooks about rows are called only for rows of pools that have a
 budget. A policy that learns listens to the sample of keys that are followed in full: `followed`,
-`unfollowed` and `refollowed` take the `Core` of the sample.
+`unfollowed` and `refollowed` take the `Core` of the sample. Joins through a relation also call
+`counts_matches`, `weighed` and `matched`.
 """
 
 from __future__ import annotations
@@ -100,3 +101,37 @@ def taught(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
         other: the state that has learned.
         other_sample: the key table of the sample that this one learns from.
     """
+
+
+@hook
+def counts_matches(policy):  # type: ignore[no-untyped-def]
+    """Whether the policy wants to know who matches whom through a relation.
+
+    0: not at all; 1: how many stored rows a newcomer matches; 2: also whenever that changes for a
+    stored row.
+    """
+    return 0
+
+
+@hook
+def has_matches(policy, core, row):  # type: ignore[no-untyped-def]
+    """Whether a row that leaves matched anybody, as far as the policy knows."""
+    return True
+
+
+@hook
+def weighed(policy, core, importance, matches):  # type: ignore[no-untyped-def]
+    """A newcomer is about to be admitted or refused: what it is worth knowing of it.
+
+    Args:
+        policy: the state of the policy.
+        core: the state of the join.
+        importance: of the newcomer.
+        matches: the stored rows of other streams that it matches through the relation, counted
+            once for each row of the relation by way of which it does; 0 if nobody asked.
+    """
+
+
+@hook
+def matched(policy, core, row, change):  # type: ignore[no-untyped-def]
+    """A stored row (NONE: the newcomer) has one match more or less, as the change says."""

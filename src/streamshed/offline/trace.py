@@ -75,8 +75,14 @@ def read(join: Join, data: Mapping[str, Any]) -> Trace:
     """Take the inputs of a join as a replay would.
 
     Raises:
-        SpecError: for partial joins, whose results change when a member is shed.
+        SpecError: for partial joins, whose results change when a member is shed, and for joins
+            through a relation.
     """
+    if join.through_relation is not None:
+        raise SpecError(
+            "the most results are known for joins on a shared key, and this one goes .through() a"
+            " relation; for two streams see streamshed.offline.star"
+        )
     if join.by is not None or join.at_least is not None:
         raise SpecError(
             "the most results are known for complete joins only, and this one is partial"

@@ -17,6 +17,7 @@ from streamshed.operators.following import teach
 from streamshed.operators.keyed import Block, KeyedJoin, Late
 from streamshed.operators.plan import Plan
 from streamshed.operators.restoring import bare, in_order, rows_again
+from streamshed.operators.star import StarJoin
 from streamshed.operators.trials import Trials
 from streamshed.policies import Auto, Policy, by_name
 from streamshed.policies.auto import candidates
@@ -24,6 +25,8 @@ from streamshed.policies.auto import candidates
 
 def running_join(plan: Plan) -> type[KeyedJoin]:
     """The kind of join that a plan asks for."""
+    if plan.through is not None:
+        return StarJoin
     return AutoJoin if isinstance(plan.policy, Auto) and plan.bounded else KeyedJoin
 
 

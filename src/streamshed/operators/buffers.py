@@ -9,11 +9,14 @@ import numpy.typing as npt
 
 from streamshed.kernels.core import NONE
 
-NEXT, EMITTING, GROUPS, MIXED, SHIFT, SAMPLE_SHIFT, BEFORE = range(7)
-CURSOR = 7
+NEXT, EMITTING, GROUPS, MIXED, SHIFT, SAMPLE_SHIFT, BEFORE, FACT, CHANGE = range(9)
+CURSOR = 9
 
 MADE, MEMBERS, LATECOMERS = range(3)
 FILLED = 3
+
+
+WEIGHTLESS: npt.NDArray[np.float64] = np.empty(0, np.float64)
 
 
 class Batch(NamedTuple):
@@ -25,6 +28,7 @@ class Batch(NamedTuple):
     payload: npt.NDArray[np.int64]
     null: npt.NDArray[np.bool_]  # empty where no key and no time is null
     worth: npt.NDArray[np.int64]  # empty where the policy does not ask for it
+    importance: npt.NDArray[np.float64] = WEIGHTLESS  # empty where results are not weighed
 
 
 GROUP = np.dtype(

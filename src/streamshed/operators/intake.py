@@ -15,7 +15,7 @@ from streamshed.errors import InputError, listed
 from streamshed.kernels.core import NEVER
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
 from streamshed.kernels.merging import in_order, merge_order, running_maximum
-from streamshed.operators.buffers import Batch
+from streamshed.operators.buffers import WEIGHTLESS, Batch
 from streamshed.operators.plan import Plan, StreamPlan
 
 FARTHEST = 2**61
@@ -36,6 +36,7 @@ class Tuples(NamedTuple):
     worth: npt.NDArray[np.int64]
     arrival_time: npt.NDArray[np.int64]
     """The largest time of the stream so far: where the tuple stands among the other streams'."""
+    importance: npt.NDArray[np.float64] = WEIGHTLESS
 
     @classmethod
     def concatenated(cls, parts: Sequence[Tuples]) -> Tuples:
@@ -96,6 +97,10 @@ class Intake:
         worth = WORTHLESS
         if stream.worth is not None:
             worth = _order_key(_plain(rows.column(stream.worth)), self._common_worth())
+        importance = WEIGHTLESS
+        if stream.weight is not None:
+            importance, no_importance = _importances(stream, rows)
+            null = _either(null, no_importance)
         if self.plan.by is None:
             number = np.full(rows.num_rows, position, np.int32)
         else:
@@ -108,39 +113,25 @@ class Intake:
             self.newest[position] = int(arrival_time[-1])
         self.rows_seen[position] += rows.num_rows
         self.disorder += behind
-        return Tuples(number, time, hashed, payload, null, worth, arrival_time)
+        return Tuples(number, time, hashed, payload, null, worth, arrival_time, importance)
 
     def _times(
         self, stream: StreamPlan, rows: pa.RecordBatch, first: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         if stream.time is None:
             return np.arange(first, first + rows.num_rows, dtype=np.int64), NOTHING
-        column = _plain(rows.column(stream.time))
-        null = _mask(column.is_null()) if column.null_count else NOTHING
-        try:
-            times = _words(column.cast(options=_to_coarser(self.plan.time_type)), 0)
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                f"stream {stream.name!r}, column {stream.time!r}: a time cannot be read"
-                f" ({error}); use times that fit {self.plan.time_type}"
-            ) from error
-        if times.size and (times.min() < -FARTHEST or times.max() > FARTHEST):
-            worst = times[np.argmax(np.abs(times.astype(np.float64)))]
-            raise InputError(
-                f"stream {stream.name!r}, column {stream.time!r}: the time {worst} is beyond"
-                " ±2^61; use a coarser unit"
-            )
-        return times, null
+        where = f"stream {stream.name!r}, column {stream.time!r}"
+        return times_of(rows.column(stream.time), self.plan.time_type, where)
 
     def _keys(
         self, stream: StreamPlan, rows: pa.RecordBatch
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         try:
-            return key_hash(rows, stream.key, self.plan.key_types)
+            return key_hash(rows, stream.key, stream.key_types)
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"stream {stream.name!r}, column {listed(stream.key)}: a key cannot be read"
-                f" ({error}); use values that fit {', '.join(map(str, self.plan.key_types))}, the"
+                f" ({error}); use values that fit {', '.join(map(str, stream.key_types))}, the"
                 " type in which the keys of all streams are compared"
             ) from error
 
@@ -155,6 +146,46 @@ class Intake:
             return None
         in_time = any(pa.types.is_timestamp(kind) or pa.types.is_date(kind) for kind in types)
         return pa.timestamp("us") if in_time else pa.float64()
+
+
+def _importances(
+    stream: StreamPlan, rows: pa.RecordBatch
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """How important rows are, and of which that is not known (empty if of all)."""
+    column = _plain(rows.column(stream.weight)).cast(pa.float64())
+    values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
+    unknown = np.isnan(values)
+    wrong = (values < 0) | (values == np.inf)
+    if wrong.any():
+        raise InputError(
+            f"stream {stream.name!r}, column {stream.weight!r}: the importance"
+            f" {values[wrong][0]} of a row is no number of 0 or more; make it one"
+        )
+    return values, unknown if unknown.any() else NOTHING
+
+
+def times_of(
+    column: pa.Array, kind: pa.DataType, where: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The times in a column, and which are null (empty if none).
+
+    Args:
+        column: the times.
+        kind: the type in which times are compared.
+        where: the column, as it shall stand in a message.
+    """
+    plain = _plain(column)
+    null = _mask(plain.is_null()) if plain.null_count else NOTHING
+    try:
+        times = _words(plain.cast(options=_to_coarser(kind)), 0)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"{where}: a time cannot be read ({error}); use times that fit {kind}"
+        ) from error
+    if times.size and (times.min() < -FARTHEST or times.max() > FARTHEST):
+        worst = times[np.argmax(np.abs(times.astype(np.float64)))]
+        raise InputError(f"{where}: the time {worst} is beyond ±2^61; use a coarser unit")
+    return times, null
 
 
 def key_hash(
@@ -271,17 +302,19 @@ def merged(parts: Sequence[Tuples]) -> Batch:
     """One batch of several inputs' tuples, by (arrival time, input, order of arrival)."""
     if len(parts) == 1:
         only = parts[0]
-        return Batch(only.stream, only.time, only.hash, only.payload, only.null, only.worth)
+        return Batch(*only[:6], only.importance)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([part.time.size for part in parts], out=starts[1:])
     order = merge_order(np.concatenate([part.arrival_time for part in parts]), starts)
-    null, worth = NOTHING, WORTHLESS
+    null, worth, importance = NOTHING, WORTHLESS, WEIGHTLESS
     if any(part.null.size for part in parts):
         null = np.concatenate([_or_none(part.null, part.time.size) for part in parts])[order]
     if any(part.worth.size for part in parts):
         worth = np.concatenate([part.worth for part in parts])[order]
+    if any(part.importance.size for part in parts):
+        importance = np.concatenate([part.importance for part in parts])[order]
     columns = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    return Batch._make([*in_order(order, *columns), null, worth])
+    return Batch._make([*in_order(order, *columns), null, worth, importance])
 
 
 def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
@@ -313,5 +346,5 @@ def newest_time(plan: Plan, position: int, rows: pa.RecordBatch) -> int:
 def in_order_of_time(tuples: Tuples) -> Tuples:
     """The tuples of a batch whose order of arrival is not known, by time."""
     order = np.argsort(tuples.time, kind="stable")
-    columns = [column[order] if column.size else column for column in tuples[:-1]]
-    return Tuples._make([*columns, tuples.time[order]])
+    columns = [column[order] if column.size else column for column in tuples]
+    return Tuples._make(columns)._replace(arrival_time=tuples.time[order])

@@ -19,7 +19,6 @@ from streamshed.kernels.core import (
     FIRST_SEEN,
     KEYS_USED,
     NEWEST,
-    NONE,
     RESULTS,
     ROWS_USED,
     SHED,
@@ -38,6 +37,7 @@ from streamshed.operators.buffers import (
     MADE,
     MEMBERS,
     NEXT,
+    WEIGHTLESS,
     Batch,
     out_room,
     work_room,
@@ -55,20 +55,20 @@ from streamshed.operators.keyed_loop import (
     shed_down,
 )
 from streamshed.operators.payload import Payload, Places
-from streamshed.operators.plan import Plan, StreamPlan
+from streamshed.operators.plan import Plan
 from streamshed.operators.restoring import (
     EMPTY,
     NO_TIMES,
     Rows,
     bare,
+    find_recent,
     in_order,
     owned,
-    places_among,
     read_again,
     rows_again,
 )
 from streamshed.operators.results import named_results, told_apart_results
-from streamshed.operators.room import directory, empty_core, enough, roomier
+from streamshed.operators.room import allowed, directory, empty_core, enough, roomier
 from streamshed.operators.sample import (
     OF_SAMPLE,
     SAMPLE,
@@ -103,6 +103,7 @@ class Block(NamedTuple):
     time: npt.NDArray[np.int64]
     members: Places
     ends: npt.NDArray[np.int64]
+    importance: npt.NDArray[np.float64] = WEIGHTLESS
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,9 @@ class KeyedJoin:
         policy: Policy | None = None,
     ) -> None:
         self.plan = plan
-        self.checked = needs_check(plan.key_types)
+        self.checked = any(needs_check(stream.key_types) for stream in plan.streams)
         self.intake = Intake(plan)
-        self.payload = [Payload(_kept(stream, self.checked, whole)) for stream in plan.streams]
+        self.payload = [Payload(stream.kept(self.checked, whole)) for stream in plan.streams]
         self.policy: Policy = policy or plan.policy if self.plan.bounded else Exact()
         self.memory = memory or Memory()
         self.rejected = 0
@@ -162,6 +163,7 @@ class KeyedJoin:
         self.core = empty_core(plan, self.shape, self.memory, CORE)
         layout = self.policy.layout(self.shape)
         self.state: Any = make(self.policy.state, layout, self.shape, self.memory, POLICY)
+        self.policy.prepare(self.state, plan)
         self.work = work_room(0, lanes, plan.by is not None)
         self.out = out_room(OUTPUT, lanes, CHUNK)
         self.sample = new_sample(plan, self.core, self.shape, self.memory, plan.policy.follows)
@@ -205,16 +207,25 @@ class KeyedJoin:
         status = None
         while status != DONE:
             self.out.filled[:] = 0
-            status = run(self.core, self.state, self.sample, batch, self.work, self.out)
+            status = self._loop(batch)
             late = self.out.late[: self.out.filled[LATECOMERS]]
             if late.size:
                 yield Late(batch.stream[late], batch.payload[late])
             if made := self.out.filled[MADE]:
-                yield Block(
-                    self.out.results["time"][:made].copy(),
-                    self.out.payload[: self.out.filled[MEMBERS]].copy(),
-                    self.out.results["end"][:made].copy(),
-                )
+                yield self._block(int(made))
+
+    def _loop(self, batch: Batch) -> int:
+        """Let the loop run until the batch is done or the output buffer is full."""
+        status: int = run(self.core, self.state, self.sample, batch, self.work, self.out)
+        return status
+
+    def _block(self, made: int) -> Block:
+        """The results in the output buffer."""
+        return Block(
+            self.out.results["time"][:made].copy(),
+            self.out.payload[: self.out.filled[MEMBERS]].copy(),
+            self.out.results["end"][:made].copy(),
+        )
 
     def advance(self, newest: npt.NDArray[np.int64]) -> None:
         """Let time go on between batches: for each input the newest time seen of it anywhere.
@@ -223,7 +234,7 @@ class KeyedJoin:
         that is not known is `NEVER`.
         """
         if self.core.settings.timed:
-            advance(self.core, self.state, newest)
+            advance(self.core, self.teller, newest)
 
     def expect(self, tuples: int) -> None:
         """Say how many tuples will come, so that the arrays need not grow; unused room is free."""
@@ -246,7 +257,7 @@ class KeyedJoin:
         held, budget = core.pools["held"], core.pools["budget"]
         stored, fullest = int(held.sum()), int(held.max())
         # After a restart there may be more rows than the budget allows now, for a moment.
-        most = max(_most(budget), self.restored)
+        most = max(allowed(budget), self.restored)
         rows = enough(old.rows, max(stored + tuples, self.expected // 4), most)
         streams = enough(old.streams, len(self.intake.names.number)) if plan.by else old.streams
         disordered = self.intake.disorder > 0
@@ -423,7 +434,7 @@ class KeyedJoin:
     def marks(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The policy's marks of rows."""
         marks = np.zeros(len(rows), np.int64)
-        marks_of(self.core, self.state, rows, marks)
+        marks_of(self.core, self.teller, rows, marks)
         return marks
 
     def head(self) -> Head:
@@ -490,41 +501,47 @@ class KeyedJoin:
 
     def take_up(self, head: Head, rows: Rows, changed: set[str]) -> None:
         """Store rows again as a head says; under another policy they are newcomers."""
-        batch, arrivals, marks = rows
         anew = bool(changed - {"estimate"})
-        followed, follows = batch, arrivals
+        followed, follows = rows.batch, rows.arrivals
         same_sample = self.sampling and not changed & {"estimate", "seed"}
         if same_sample:
             followed, follows, _ = rows_again(head.arrays["followed"])
-        self.restored, self.refollowed = len(arrivals), len(follows)
+        self.restored, self.refollowed = len(rows.arrivals), len(follows)
         self._make_room(self.restored, self.refollowed)
         self.core.lanes["newest"] = head.arrays["newest"]
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
         for core in (self.core, self.sample.core):
             core.numbers[kept] = head.arrays["numbers"][kept]
-        if anew:
-            readmit(self.core, self.state, batch, arrivals, batch.worth)
-        else:
-            rebuild(self.core, self.state, batch, arrivals, head.arrays.get(MARKS, marks))
+        rows = rows._replace(marks=head.arrays.get(MARKS, rows.marks))
+        self._store_again(head, rows, anew)
         for prefix, state, layout in self._states():
             for name, form in layout.items():
                 of_sample = name in SIEVE or form.per in OF_SAMPLE
                 made_anew = (anew and prefix == POLICY) or (of_sample and not same_sample)
-                if form.kept and not made_anew:
+                # What is kept of each row was put back with it.
+                if form.kept and form.per != "row" and not made_anew:
                     array, saved = getattr(state, name), head.arrays.get(prefix + name, NO_TIMES)
                     used = min(len(array), len(saved))  # the room may differ, not what is in use
                     array[:used] = saved[:used]
         if self.sampling:
             tell = anew or not same_sample
             follow_again(self.state, self.sample, followed, follows, not same_sample, tell)
-        # Rows are numbered anew, in the order of their arrival.
-        recent, true = self.core.recent, self.sample.core
-        entered = true.rows["arrival"][: true.numbers[ROWS_USED]]
-        recent["row"] = places_among(recent["arrival"], arrivals)
-        recent["followed"] = places_among(recent["arrival"], entered)
-        recent["arrival"][(recent["row"] == NONE) & (recent["followed"] == NONE)] = NONE
+        find_recent(self.core, self.sample.core, rows.arrivals)
         if anew:
-            shed_down(self.core, self.state)
+            shed_down(self.core, self.teller)
+
+    @property
+    def teller(self) -> Any:
+        """What the loops tell of rows that come and go: the policy, or who tells it in turn."""
+        return self.state
+
+    def _store_again(self, head: Head, rows: Rows, anew: bool) -> None:
+        """Store rows in the order of their arrival, anew if the policy takes them as newcomers."""
+        batch, arrivals, marks = rows
+        if anew:
+            readmit(self.core, self.state, batch, arrivals, batch.worth)
+        else:
+            rebuild(self.core, self.state, batch, arrivals, marks)
 
     def attach(
         self,
@@ -575,14 +592,3 @@ class KeyedJoin:
         self.rejected = head.numbers["rejected"]
         for payload, following in zip(self.payload, head.numbers["next_segments"], strict=True):
             payload.next_segment = following
-
-
-def _kept(stream: StreamPlan, checked: bool, whole: bool) -> pa.Schema:
-    """The columns of an input that are kept: those of results, and those needed besides."""
-    kept = stream.schema.names if whole else [*stream.chosen, *(stream.key if checked else ())]
-    return pa.schema([column for column in stream.schema if column.name in kept])
-
-
-def _most(budgets: npt.NDArray[np.int64]) -> int:
-    """The rows that all budgets together allow."""
-    return int(min(sum(budgets.tolist()), BOUNDLESS))

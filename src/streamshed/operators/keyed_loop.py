@@ -71,10 +71,12 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
     for i in range(cursor[NEXT], batch.time.size):
         if cursor[EMITTING] == 0:
             if core.table.size > CACHED:
-                _look_ahead(core, batch, i, np.uint64(cursor[SHIFT]))
-            if not _arrive(core, policy, sample, batch, out, i, cursor):
+                look_ahead(core, batch, i, np.uint64(cursor[SHIFT]))
+            if not arrive(core, policy, batch, out, i, np.uint64(cursor[SHIFT])):
                 continue
-            key = _pin(core, batch.hash[i], np.uint64(cursor[SHIFT]))
+            if core.lanes[lane_of(core, batch.stream[i])].last > 0:
+                push_out(core, policy, sample, batch.stream[i], cursor)
+            key = pin(core, batch.hash[i], np.uint64(cursor[SHIFT]))
             gather(core, batch, work, i, key)
             cursor[BEFORE] = core.numbers[RESULTS]
         key = core.numbers[PINNED]
@@ -87,13 +89,13 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
         followed = np.int64(NONE)
         if may_be_followed(sample, batch.hash[i]):
             followed = np.int64(follow(core, policy, sample, batch, work, i))
-        _settle(core, policy, batch, i, key, followed, np.uint64(cursor[SHIFT]))
+        settle(core, policy, batch, i, key, followed, np.uint64(cursor[SHIFT]))
     cursor[NEXT] = 0
     return DONE
 
 
 @kernel
-def _look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
+def look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
     """Ask for the memory that the next tuples will need while this one is worked on.
 
     With windows larger than the cache this halves the time of a tuple.
@@ -101,8 +103,8 @@ def _look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
     words = core.settings.key_words
     if i + 12 < batch.hash.size:
         prefetch(core.table, np.int64(batch.hash[i + 12] >> shift))
-        prefetch(core.keys, _likely_key(core, batch.hash[i + 8], shift) * words)
-        key = _likely_key(core, batch.hash[i + 4], shift)
+        prefetch(core.keys, likely_key(core, batch.hash[i + 8], shift) * words)
+        key = likely_key(core, batch.hash[i + 4], shift)
         prefetch(core.rows, max(0, key_head(core, key, lane_of(core, batch.stream[i + 4]))))
     first = core.lanes[lane_of(core, batch.stream[i])].first
     if first == NONE:
@@ -117,7 +119,7 @@ def _look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
+def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     """The key that stands where a hash would be sought first, or any if there is none.
 
     Without a branch: whether a key is there cannot be foretold, and a wrong guess of the processor
@@ -128,7 +130,7 @@ def _likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _arrive(core, policy, sample, batch, out, i, cursor):  # type: ignore[no-untyped-def]
+def arrive(core, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
     """Count, filter, turn away what is late, advance the clock, expire; False if that was all."""
     stream = batch.stream[i]
     time = batch.time[i]
@@ -147,9 +149,7 @@ def _arrive(core, policy, sample, batch, out, i, cursor):  # type: ignore[no-unt
             out.filled[LATECOMERS] += 1
             return False
         if _advance(core, lane, time):
-            expire(core, policy, np.uint64(cursor[SHIFT]))
-    if core.lanes[lane].last > 0:
-        _push_out(core, policy, sample, stream, cursor)
+            expire(core, policy, shift)
     return True
 
 
@@ -209,7 +209,7 @@ def _recent_place(core, stream):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _push_out(core, policy, sample, stream, cursor):  # type: ignore[no-untyped-def]
+def push_out(core, policy, sample, stream, cursor):  # type: ignore[no-untyped-def]
     """Let a stream's row window move on by the row that has arrived."""
     place = _recent_place(core, stream)
     left = core.recent[place]
@@ -236,7 +236,7 @@ def _note_recent(core, stream, arrival, row, followed):  # type: ignore[no-untyp
 
 
 @kernel
-def _pin(core, hashed, shift):  # type: ignore[no-untyped-def]
+def pin(core, hashed, shift):  # type: ignore[no-untyped-def]
     """Find or enter a key, and hold it while its tuple is processed, even if its rows all leave."""
     key = key_for(core, hashed, shift)
     core.numbers[PINNED] = key
@@ -244,8 +244,12 @@ def _pin(core, hashed, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _settle(core, policy, batch, i, key, followed, shift):  # type: ignore[no-untyped-def]
-    """Admit the tuple, shed while its pool is full, and store it."""
+def settle(core, policy, batch, i, key, followed, shift):  # type: ignore[no-untyped-def]
+    """Admit the tuple, shed while its pool is full, and store it.
+
+    Returns:
+        The row in which it is stored, or NONE if it was refused.
+    """
     stream = batch.stream[i]
     pool = pool_of(core, stream)
     worth = batch.worth[i] if batch.worth.size > 0 else 0
@@ -258,8 +262,8 @@ def _settle(core, policy, batch, i, key, followed, shift):  # type: ignore[no-un
             if not admits(policy, core, pool, key, stream, batch.time[i], worth):
                 count(core, stream, SHED, 1)
                 _note_recent(core, stream, arrival, NONE, followed)
-                _unpin(core, key, shift)
-                return
+                unpin(core, key, shift)
+                return NONE
             row = victim(policy, core, pool, arrival)
         count(core, core.rows[row].stream, SHED, 1)
         remove(core, policy, row, shift)
@@ -269,10 +273,12 @@ def _settle(core, policy, batch, i, key, followed, shift):  # type: ignore[no-un
     core.numbers[PINNED] = NONE
     if bounded:
         inserted(policy, core, row, pattern, worth)
+    return row
 
 
 @kernel
-def _unpin(core, key, shift):  # type: ignore[no-untyped-def]
+def unpin(core, key, shift):  # type: ignore[no-untyped-def]
+    """Let go of a key, which leaves if it has no rows."""
     core.numbers[PINNED] = NONE
     if key_count(core, key) == 0:
         drop_key(core, key, shift)

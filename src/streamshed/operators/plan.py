@@ -11,6 +11,7 @@ from streamshed.columns import Column
 
 if TYPE_CHECKING:
     from streamshed.policies import Policy
+    from streamshed.relations import Relation
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,40 @@ class StreamPlan:
     """The budget of this stream, or None."""
     worth: str | None
     """The column that says what a row is worth, where the policy asks for one."""
+    key_types: tuple[pa.DataType, ...]
+    """The type of each key column in which it is compared."""
+    weight: str | None = None
+    """The column that says how important a row is, where results are weighed."""
+
+    def kept(self, checked: bool, whole: bool) -> pa.Schema:
+        """The columns that are kept: those of results, and those needed besides.
+
+        Args:
+            checked: whether results are checked on the true keys.
+            whole: whether all columns are kept.
+        """
+        kept = self.schema.names if whole else [*self.chosen, *(self.key if checked else ())]
+        return pa.schema([column for column in self.schema if column.name in kept])
+
+
+@dataclass(frozen=True)
+class RelationPlan:
+    """The relation through which streams are joined."""
+
+    relation: Relation
+    schema: pa.Schema
+    """The columns that are needed, for results or for the work."""
+    chosen: tuple[str, ...]
+    """The columns that results have of it."""
+    keys: tuple[tuple[str, ...], ...]
+    """For each stream the columns that its key equals."""
+    begin: str | None
+    end: str | None
+    """The columns that bound the validity of a row, or None."""
+
+    def about(self) -> str:
+        """The relation in words, as far as a state depends on it."""
+        return f"{self.relation.name}, {self.keys}, from {self.begin} to {self.end}"
 
 
 @dataclass(frozen=True)
@@ -44,8 +79,6 @@ class Plan:
     streams: tuple[StreamPlan, ...]
     by: str | None
     """The column whose values name the streams (then `streams` has one entry, the input)."""
-    key_types: tuple[pa.DataType, ...]
-    """The common type of each key column, to which every stream's column is cast."""
     time_type: pa.DataType
     """The type in which times of results are given."""
     late: int
@@ -62,6 +95,18 @@ class Plan:
     """The part of all keys that is followed to estimate what is missed; None: as it turns out."""
     shards: tuple[int, ...] = ()
     """The labels of all parts, where the join is done in parts and this is one of them."""
+    through: RelationPlan | None = None
+    """The relation by way of which streams are joined, or None where they share a key."""
+
+    @property
+    def key_types(self) -> tuple[pa.DataType, ...]:
+        """The common type of each column of a shared key, to which every stream's is cast."""
+        return self.streams[0].key_types
+
+    @property
+    def weighed(self) -> bool:
+        """Whether rows have an importance."""
+        return any(stream.weight is not None for stream in self.streams)
 
     @property
     def bounded(self) -> bool:
@@ -89,5 +134,7 @@ class Plan:
             "members": f"at least {self.at_least}" if self.at_least else "complete",
             "seed": str(self.seed),
             "shards": ", ".join(map(str, self.shards)),
+            "relation": "none" if self.through is None else self.through.about(),
+            "importance": f"{[stream.weight for stream in self.streams]}",
             **columns,
         }

@@ -37,7 +37,7 @@ def gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
         if (others >> np.uint64(lane)) & ONE == np.uint64(0):
             continue
         work.groups[groups].start = filled
-        filled = _collect(core, batch, work, i, key, lane, filled)
+        filled = collect(core, batch, work, i, key, lane, filled)
         if filled > work.groups[groups].start:
             work.groups[groups].choice = work.groups[groups].start
             groups += 1
@@ -49,7 +49,7 @@ def gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _collect(core, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
+def collect(core, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
     """Append the rows below an entry that are within their windows together with a tuple."""
     rows = core.rows
     time = batch.time[i]
@@ -79,7 +79,7 @@ def _gather_by_stream(core, batch, work, i, key):  # type: ignore[no-untyped-def
     if key_head(core, key, 0) == NONE:
         return
     rows = core.rows
-    filled = _collect(core, batch, work, i, key, 0, 0)
+    filled = collect(core, batch, work, i, key, 0, 0)
     groups = 0
     for j in range(filled):
         stream = rows[work.partners[j]].stream
@@ -171,28 +171,41 @@ def emit(core, policy, batch, work, out, i, key):  # type: ignore[no-untyped-def
     while True:
         if out.filled[MADE] >= out.results.size or out.filled[MEMBERS] + width > out.payload.size:
             return False
-        latest = batch.time[i]
-        for group in range(groups):
-            row = work.partners[work.groups[group].choice]
-            work.groups[group].row = row
-            latest = max(latest, core.rows[row].time)
-        if _together(core, batch, work, i, groups, latest):
+        latest = chosen(core, batch, work, i, groups)
+        if together(core, batch, work, i, groups, latest):
             _write(core, batch, work, out, i, groups, latest, width)
             produced(policy, core, key, stream, pattern, work.groups, groups)
             core.numbers[RESULTS] += 1
-        group = groups - 1
-        while group >= 0:
-            work.groups[group].choice += 1
-            if work.groups[group].choice < work.groups[group + 1].start:
-                break
-            work.groups[group].choice = work.groups[group].start
-            group -= 1
-        if group < 0:
+        if not next_choice(work, groups):
             return True
 
 
 @kernel
-def _together(core, batch, work, i, groups, latest):  # type: ignore[no-untyped-def]
+def chosen(core, batch, work, i, groups):  # type: ignore[no-untyped-def]
+    """Take the partner chosen in every group; returns the time of the latest member."""
+    latest = batch.time[i]
+    for group in range(groups):
+        row = work.partners[work.groups[group].choice]
+        work.groups[group].row = row
+        latest = max(latest, core.rows[row].time)
+    return latest
+
+
+@kernel
+def next_choice(work, groups):  # type: ignore[no-untyped-def]
+    """Go on to the next choice of partners; False if there is none."""
+    group = groups - 1
+    while group >= 0:
+        work.groups[group].choice += 1
+        if work.groups[group].choice < work.groups[group + 1].start:
+            return True
+        work.groups[group].choice = work.groups[group].start
+        group -= 1
+    return False
+
+
+@kernel
+def together(core, batch, work, i, groups, latest):  # type: ignore[no-untyped-def]
     """Whether the members are all within their windows at the time of the latest.
 
     Each is so together with the newcomer; only where some are newer than it can they be too far

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.core import KEY_HASH, NONE, ROWS_USED, Core
-from streamshed.operators.buffers import Batch
+from streamshed.operators.buffers import WEIGHTLESS, Batch
 from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Snapshot
 from streamshed.operators.intake import NOTHING, Intake, Tuples
 from streamshed.operators.keyed_loop import live_rows
@@ -51,7 +51,8 @@ def read_again(intake: Intake, payloads: list[Payload], snapshot: Snapshot) -> R
         chosen = [column[offsets] for column in tuples[:3]]
         worth = tuples.worth[offsets] if tuples.worth.size else np.zeros(len(offsets), np.int64)
         place = places_in(number, offsets)
-        parts.append(Tuples._make([*chosen, place, NOTHING, worth, NO_TIMES]))
+        weight = tuples.importance[offsets] if tuples.importance.size else WEIGHTLESS
+        parts.append(Tuples._make([*chosen, place, NOTHING, worth, NO_TIMES, weight]))
         arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
         if MARK in stored.schema.names:
             marks.append(stored.column(MARK).to_numpy()[offsets])
@@ -60,7 +61,10 @@ def read_again(intake: Intake, payloads: list[Payload], snapshot: Snapshot) -> R
     mark = np.concatenate(marks)
     columns = [np.concatenate([part[i] for part in parts] or [EMPTY[i]]) for i in range(4)]
     worth = np.concatenate([part.worth for part in parts] or [NO_TIMES])
-    batch = Batch._make([*(owned(column[order]) for column in columns), NOTHING, worth[order]])
+    weight = np.concatenate([part.importance for part in parts] or [WEIGHTLESS])
+    weight = weight[order] if weight.size else weight
+    ordered = [owned(column[order]) for column in columns]
+    batch = Batch._make([*ordered, NOTHING, worth[order], weight])
     marks_in_order = mark[order] if mark.size == order.size else np.zeros(order.size, np.int64)
     return Rows(batch, number_of[order], marks_in_order)
 
@@ -97,7 +101,22 @@ def owned(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(column, requirements=["C", "W"])
 
 
-def places_among(
+def find_recent(core: Core, true: Core, arrivals: npt.NDArray[np.int64]) -> None:
+    """Say where the rows of row windows are now: they are numbered anew, by their arrival.
+
+    Args:
+        core: the state of the join.
+        true: that of the sample.
+        arrivals: the arrival numbers of the rows that are stored.
+    """
+    recent = core.recent
+    entered = true.rows["arrival"][: true.numbers[ROWS_USED]]
+    recent["row"] = _places_among(recent["arrival"], arrivals)
+    recent["followed"] = _places_among(recent["arrival"], entered)
+    recent["arrival"][(recent["row"] == NONE) & (recent["followed"] == NONE)] = NONE
+
+
+def _places_among(
     arrivals: npt.NDArray[np.int64], entered: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """The places of arrivals among those entered, in their order, or NONE."""

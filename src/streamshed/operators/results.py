@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from streamshed.operators.payload import Payload, Places
 from streamshed.operators.plan import Plan, StreamPlan
 from streamshed.selection import MEMBERS, TIME
+from streamshed.spec import IMPORTANCE
 
 
 def result_schema(plan: Plan) -> pa.Schema:
@@ -22,7 +23,11 @@ def result_schema(plan: Plan) -> pa.Schema:
             kind = pa.struct([stream.schema.field(name) for name in stream.chosen])
             members = pa.field(MEMBERS, pa.list_(kind))
             fields.append(pa.field(stream.name, kind) if plan.by is None else members)
-    return pa.schema([*fields, pa.field(TIME, plan.time_type)])
+    if plan.through is not None and plan.through.chosen:
+        kind = pa.struct([plan.through.schema.field(name) for name in plan.through.chosen])
+        fields.append(pa.field(plan.through.relation.name, kind))
+    fields.append(pa.field(TIME, plan.time_type))
+    return pa.schema([*fields, pa.field(IMPORTANCE, pa.float64())] if plan.weighed else fields)
 
 
 def named_results(
@@ -88,6 +93,56 @@ def told_apart_results(
         same = pc.equal(key, key.take(firsts)).to_numpy(zero_copy_only=False)
         true &= np.logical_and.reduceat(same, starts[:-1])
     return _only(batch, true)
+
+
+def related_results(
+    plan: Plan,
+    payload: Sequence[Payload],
+    facts: Payload,
+    checked: bool,
+    time: npt.NDArray[np.int64],
+    members: Sequence[Places],
+    importance: npt.NDArray[np.float64],
+) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+    """Results through a relation, and which candidates were results.
+
+    Args:
+        plan: the join.
+        payload: the rows of each stream.
+        facts: the rows of the relation.
+        checked: whether equal hashes may belong to different keys.
+        time: of each result.
+        members: for each stream, and last for the relation, the places of its members.
+        importance: of each result.
+    """
+    through = plan.through
+    assert through is not None
+    met = [name for names in through.keys for name in names] if checked else []
+    asked = [_asked(stream, checked) for stream in plan.streams]
+    asked.append(list(dict.fromkeys([*through.chosen, *met])))
+    taken = [
+        rows.take(np.ascontiguousarray(places), columns)
+        for rows, places, columns in zip([*payload, facts], members, asked, strict=True)
+    ]
+    schema = result_schema(plan)
+    names = [*(s.name for s in plan.streams if s.chosen)]
+    names += [through.relation.name] if through.chosen else []
+    chosen = [bool(stream.chosen) for stream in plan.streams] + [bool(through.chosen)]
+    rows_of = [rows for rows, wanted in zip(taken, chosen, strict=True) if wanted]
+    columns: list[pa.Array] = [
+        _struct(rows, schema.field(name).type) for rows, name in zip(rows_of, names, strict=True)
+    ]
+    columns.append(_times(time, plan))
+    if plan.weighed:
+        columns.append(pa.array(importance))
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    true = np.ones(len(time), np.bool_)
+    if checked:
+        for stream, rows, keys in zip(plan.streams, taken[:-1], through.keys, strict=True):
+            for name, other, kind in zip(stream.key, keys, stream.key_types, strict=True):
+                same = pc.equal(rows.column(name).cast(kind), taken[-1].column(other).cast(kind))
+                true &= same.to_numpy(zero_copy_only=False)
+    return (batch if true.all() else batch.filter(pa.array(true))), true
 
 
 def _asked(stream: StreamPlan, checked: bool) -> list[str]:

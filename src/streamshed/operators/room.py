@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from streamshed.kernels.core import (
     BOUNDLESS,
@@ -55,6 +56,11 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
     budgets = [stream.rows for stream in plan.streams] if len(core.pools) > 1 else [plan.total]
     core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]
     return core
+
+
+def allowed(budgets: npt.NDArray[np.int64]) -> int:
+    """The rows that all budgets together allow."""
+    return int(min(sum(budgets.tolist()), BOUNDLESS))
 
 
 def enough(have: int, needed: int, most: int = BOUNDLESS) -> int:

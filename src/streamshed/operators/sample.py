@@ -132,8 +132,8 @@ def in_use(
 ) -> npt.NDArray[Any]:
     """An array as a checkpoint keeps it.
 
-    What belongs to keys, or to rows or keys of the sample, stands in the order in which these will
-    be entered again: rows by their arrival, keys by that of their first row.
+    What belongs to rows or keys, of the join or of the sample, stands in the order in which these
+    will be entered again: rows by their arrival, keys by that of their first row.
 
     Args:
         array: as it is now.
@@ -142,11 +142,11 @@ def in_use(
         stored: the places of the rows stored, in the order of their arrival.
         followed: the same of the rows in the sample.
     """
-    if form.per not in (*OF_SAMPLE, "key", "entry"):
+    if form.per not in (*OF_SAMPLE, "row", "key", "entry"):
         return array.copy()
     places = followed if form.per in OF_SAMPLE else stored
     order: npt.NDArray[Any] = places["row"]
-    if form.per != "sample row":
+    if form.per not in ("row", "sample row"):
         _, first = np.unique(places["key"], return_index=True)
         order = places["key"][np.sort(first)]
     width = form.times * (lanes if form.per == "entry" else 1)

@@ -11,12 +11,14 @@ from streamshed.policies.column import ByColumn
 from streamshed.policies.density import Density
 from streamshed.policies.existence import Existence, existence_space, value_space
 from streamshed.policies.frequency import Frequency
+from streamshed.policies.importance import Importance
 from streamshed.policies.oldest import Oldest
 from streamshed.policies.output import Output
 from streamshed.policies.random import Random
 
 NAMED: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Auto, Density, Existence, Frequency, Oldest, Output, Random)
+    policy.name: policy
+    for policy in (Auto, Density, Existence, Frequency, Importance, Oldest, Output, Random)
 }
 """The policies that `shed` knows by name."""
 
@@ -46,6 +48,7 @@ __all__ = [
     "Exact",
     "Existence",
     "Frequency",
+    "Importance",
     "Oldest",
     "Output",
     "Policy",

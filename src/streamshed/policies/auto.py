@@ -44,6 +44,7 @@ class Auto(Policy):
     name: ClassVar[str] = "auto"
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
     follows: ClassVar[float] = Density.follows
+    ranks_keys: ClassVar[bool] = True
 
     def check(self, plan: Plan) -> None:
         """There must be keys to learn from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from streamshed.kernels.core import Field, Shape
 
@@ -34,12 +34,18 @@ class Policy:
     """The part of all keys to which the sample comes down in time. A policy that learns from the
     sample may ask for more."""
 
+    ranks_keys: ClassVar[bool] = False
+    """Whether rows are ranked by the key that streams share; through a relation there is none."""
+
     def check(self, plan: Plan) -> None:
         """Raise a `SpecError` if this policy cannot serve the join."""
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """The arrays of the state."""
         return {}
+
+    def prepare(self, state: Any, plan: Plan) -> None:
+        """Write into a new state what the rule was told."""
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ class Density(Policy):
     state: ClassVar[type] = DensityState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
     follows: ClassVar[float] = 1 / 4
+    ranks_keys: ClassVar[bool] = True
 
     def check(self, plan: Plan) -> None:
         """There must be keys to learn from."""

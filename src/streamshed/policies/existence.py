@@ -53,6 +53,7 @@ class Existence(Policy):
     name: ClassVar[str] = "existence"
     state: ClassVar[type] = ExistenceState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "fixed"
+    ranks_keys: ClassVar[bool] = True
 
     def check(self, plan: Plan) -> None:
         """Patterns are sets of named streams, and there must not be too many of them."""

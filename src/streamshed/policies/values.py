@@ -8,6 +8,8 @@ the heap say whose turn it is.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from streamshed.kernels.compiling import kernel
@@ -25,6 +27,8 @@ TRIES = 8
 
 class ValuePolicy(Policy):
     """A policy that ranks join values."""
+
+    ranks_keys: ClassVar[bool] = True
 
     def layout(self, shape: object) -> dict[str, Field]:
         """A heap of entries (key × lanes + lane) for each pool, and its rows to draw from."""

@@ -53,6 +53,11 @@ def prepared(
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
     plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
+    if plan.through is not None:
+        raise SpecError(
+            ".through() is not available on Spark yet; run the join here with .replay(), or join "
+            "the streams on a key that they share"
+        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession

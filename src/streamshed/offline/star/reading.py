@@ -30,8 +30,8 @@ class Star:
     """What there is to decide: the tuples in the order of their arrival, and what each is good for.
 
     Tuple *i* is the *i*-th arrival, by (time, stream). Attributes that are arrays have an entry for
-    each tuple, or, those of uses, for each pair of a stored tuple and a later one that make a
-    result: the stored one must be kept until then.
+    each tuple, or, those of uses, for each pair of a stored tuple and a later one that make
+    results: the stored one must be kept until then.
 
     Attributes:
         names: of the two streams.
@@ -42,7 +42,8 @@ class Star:
             what is still to come (rule 8); its own time if none did when it arrived.
         row: of each use, the stored tuple; uses are sorted by (row, arrival).
         arrival: of each use, the arrival until which the stored tuple must be kept.
-        worth: of each use, the importance of the result, the smaller of its members'.
+        results: of each use, how many there are, one for each row of the relation that says so.
+        worth: of each use, their importance together; that of each is the smaller of its members'.
         at_once: the results that need no memory.
     """
 
@@ -53,6 +54,7 @@ class Star:
     useless_from: Ints
     row: Ints
     arrival: Ints
+    results: Ints
     worth: Floats
     at_once: Total
 
@@ -68,7 +70,7 @@ class Star:
         """
         kept = until[self.row] >= self.arrival
         return Total(
-            self.at_once.results + int(kept.sum()),
+            self.at_once.results + int(self.results[kept].sum()),
             self.at_once.importance + float(self.worth[kept].sum()),
         )
 
@@ -104,7 +106,7 @@ def read_star(
 
     A pair is a result if a row of the relation has the values of both, and was active, begin ≤ time
     < end, at the times of both (condition 6 of the paper), and the times are less than the lifetime
-    apart. It is one result however many rows of the relation say so. Null matches nothing.
+    apart. It is a result for each row of the relation that says so. Null matches nothing.
 
     Args:
         streams: the two streams, in time order.
@@ -156,8 +158,8 @@ def read_star(
     for match in matches:
         np.maximum.at(useless_from, match.arrival, end[match.fact])
 
-    early, late = _pairs(matches[0], matches[1], times, lifetime)
-    worth = np.minimum(weights[early], weights[late])
+    early, late, results = _pairs(matches[0], matches[1], times, lifetime)
+    worth = results * np.minimum(weights[early], weights[late])
     until = late
     at_once = np.zeros(late.size, np.bool_)
     if order == "together":
@@ -171,8 +173,9 @@ def read_star(
         useless_from=useless_from,
         row=early[~at_once],
         arrival=until[~at_once],
+        results=results[~at_once],
         worth=worth[~at_once],
-        at_once=Total(int(at_once.sum()), float(worth[at_once].sum())),
+        at_once=Total(int(results[at_once].sum()), float(worth[at_once].sum())),
     )
 
 
@@ -278,23 +281,24 @@ def _equal(name: str, column: str, values: pa.Array, lookup: pa.Array) -> tuple[
     return place, by_code[standing]
 
 
-def _pairs(one: _Matches, other: _Matches, times: Ints, lifetime: int) -> tuple[Ints, Ints]:
-    """The pairs that make results, the earlier arrival first; sorted, each once."""
+def _pairs(one: _Matches, other: _Matches, times: Ints, lifetime: int) -> tuple[Ints, Ints, Ints]:
+    """The pairs that make results, the earlier arrival first, and how many; sorted, each once."""
     size = times.size + 1
     standing = np.sort(other.fact * size + other.arrival)
     oldest = np.searchsorted(times, times[one.arrival] - lifetime, side="right")
     newest = np.searchsorted(times, times[one.arrival] + lifetime)
     begins = np.searchsorted(standing, one.fact * size + oldest)
     ends = np.searchsorted(standing, one.fact * size + newest)
-    if (pairs := int((ends - begins).sum())) > MOST_PAIRS:
+    if (count := int((ends - begins).sum())) > MOST_PAIRS:
         raise StreamshedError(
-            f"{pairs:,} pairs of tuples meet through the relation, more than the {MOST_PAIRS:,}"
+            f"{count:,} pairs of tuples meet through the relation, more than the {MOST_PAIRS:,}"
             " that can be planned for at once; give fewer tuples, or a shorter lifetime"
         )
     place, found = _ranges(begins, ends)
     mine, theirs = one.arrival[place], standing[found] % size
-    pair = np.unique(np.minimum(mine, theirs) * size + np.maximum(mine, theirs))
-    return pair // size, pair % size
+    pairs = np.minimum(mine, theirs) * size + np.maximum(mine, theirs)
+    pair, results = np.unique(pairs, return_counts=True)
+    return pair // size, pair % size, results
 
 
 def _ranges(begins: Ints, ends: Ints) -> tuple[Ints, Ints]:

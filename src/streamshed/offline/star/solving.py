@@ -72,9 +72,9 @@ def optimum(
         raise SpecError(
             f"of must be 'importance' or 'results', ties 'most' or 'least'; got {of!r}, {ties!r}"
         )
-    ones = np.ones(star.worth.size)
+    results = star.results.astype(np.float64)
     sign = 1.0 if ties == "most" else -1.0
-    gain, tie = (star.worth, ones) if of == "importance" else (ones, sign * star.worth)
+    gain, tie = (star.worth, results) if of == "importance" else (results, sign * star.worth)
     until = np.arange(star.time.size)
     pools, ends = budget.pools(star), star.ends(filtered)
     states = 0
@@ -106,8 +106,8 @@ def near_optimum(
 ) -> Near:
     """Bound the optimum by a linear program, where there are too many memory states to list.
 
-    A use of a tuple takes a place from its arrival until then, and earns what the result is worth.
-    With two streams nothing else is asked of a result, so that the program is a flow: its best
+    A use of a tuple takes a place from its arrival until then, and earns what it is worth. With two
+    streams nothing else is asked of a result, so that the program is a flow: its best
     value is the optimum, and a solution in whole numbers is among the best.
 
     Args:
@@ -129,7 +129,7 @@ def near_optimum(
     )
     uses = Uses(star.row[use], star.arrival[use], np.empty((0, 2), np.int64))
     each = np.arange(use.size)
-    worth = star.worth[use] if of == "importance" else np.ones(use.size)
+    worth = star.worth[use] if of == "importance" else star.results[use].astype(np.float64)
     needs = Needs(worth, each, star.stream[uses.row], each, np.ones(use.size))
     program = stated(trace, uses, needs, use.size)
     most, parts = solved(program, False, seconds)

@@ -1,0 +1,260 @@
+"""What ties the rows of a join to the relation through which they are joined.
+
+`Through` stands in the policy's place wherever rows come and go: it keeps the ties in order, tells
+the policy who matches whom, and passes everything else on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.kernels import hooks
+from streamshed.kernels.compiling import implements, kernel
+from streamshed.kernels.core import BOUNDLESS, CLOCK, FILTERED, NEVER, NONE, Field
+from streamshed.kernels.facts import (
+    Facts,
+    code_hash,
+    fact_count,
+    first_place,
+    other_code,
+    valid_at,
+    valid_until,
+)
+from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
+from streamshed.kernels.lanes import older_row
+from streamshed.kernels.table import find_key, home_shift, key_head
+from streamshed.operators.storing import count, remove
+
+NEWCOMER = np.dtype(
+    [
+        ("code", np.int64),  # NONE if there is no newcomer
+        ("time", np.int64),
+        ("until", np.int64),
+        ("importance", np.float64),
+        ("matches", np.int64),
+        ("stream", np.int32),
+    ],
+    align=True,
+)
+
+
+class Links(NamedTuple):
+    """What is known of each row, and a heap of those that will be of no use before they expire."""
+
+    items: npt.NDArray[np.int32]
+    place: npt.NDArray[np.int32]
+    sizes: npt.NDArray[np.int64]
+    until: npt.NDArray[np.int64]  # by row: when the last fact ends that was valid when it came
+    code: npt.NDArray[np.int32]  # by row
+    importance: npt.NDArray[np.float64]  # by row
+    newcomer: npt.NDArray[Any]
+    total: npt.NDArray[np.float64]  # the importance of all results
+
+
+def links_layout() -> dict[str, Field]:
+    """The arrays of `Links`."""
+    return {
+        "items": Field("row", np.int32, None),
+        "place": Field("row", np.int32, None),
+        "sizes": Field("once", np.int64),
+        "until": Field("row", np.int64, None),
+        "code": Field("row", np.int32, None),
+        "importance": Field("row", np.float64, None),
+        "newcomer": Field("once", NEWCOMER, NONE),
+        "total": Field("once", np.float64, kept=True),
+    }
+
+
+class Through(NamedTuple):
+    """A policy, the relation, and the ties of rows to it."""
+
+    policy: Any
+    facts: Facts
+    links: Links
+
+
+@implements(hooks.precedes, Links)
+def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
+    if policy.until[item] != policy.until[other]:
+        return policy.until[item] < policy.until[other]
+    return older_row(core, item, other)
+
+
+@kernel
+def announce(through, core, code, stream, time, until, importance):  # type: ignore[no-untyped-def]
+    """Say who comes; the policy learns of it, and how many stored rows it matches."""
+    newcomer = through.links.newcomer
+    newcomer[0].code = code
+    newcomer[0].stream = stream
+    newcomer[0].time = time
+    newcomer[0].until = until
+    newcomer[0].importance = importance
+    matches = np.int64(0)
+    counted = hooks.counts_matches(through.policy)
+    if counted > 0:
+        matches = meet(through, core, code, stream, time, 1 if counted > 1 else 0)
+    newcomer[0].matches = matches
+    hooks.weighed(through.policy, core, importance, matches)
+
+
+@kernel
+def dismiss(through, core, stored):  # type: ignore[no-untyped-def]
+    """The newcomer is stored, or was refused: then nobody matches it any more."""
+    newcomer = through.links.newcomer[0]
+    told = hooks.counts_matches(through.policy) > 1 and newcomer.matches > 0
+    if told and not stored:
+        meet(through, core, newcomer.code, newcomer.stream, newcomer.time, -1)
+    through.links.newcomer[0].code = NONE
+
+
+@kernel
+def meet(through, core, code, stream, time, change):  # type: ignore[no-untyped-def]
+    """Count the stored rows that one matches through the relation, and let them know of it.
+
+    Args:
+        through: whom to tell.
+        core: the state of the join.
+        code: of the one.
+        stream: of the one.
+        time: of the one.
+        change: 1 if it comes, -1 if it goes, 0 if the others need not know.
+    """
+    facts, rows = through.facts, core.rows
+    shift = home_shift(core.table)
+    matches = np.int64(0)
+    first = first_place(facts, code)
+    for place in range(first, first + fact_count(facts, code)):
+        if not valid_at(facts, place, time):
+            continue
+        for lane in range(core.settings.lanes):
+            if lane == stream:
+                continue
+            other = other_code(facts, place, stream, lane)
+            if change < 0:
+                _tell_newcomer(through, core, place, lane, other)
+            key = find_key(core, code_hash(other), shift)
+            head = key_head(core, key, lane) if key != NONE else np.int64(NONE)
+            row = head
+            while row != NONE:
+                if valid_at(facts, place, rows[row].time):
+                    matches += 1
+                    if change != 0:
+                        hooks.matched(through.policy, core, row, change)
+                row = np.int64(rows[row].older)
+                if row == head:
+                    break
+    return matches
+
+
+@kernel
+def _tell_newcomer(through, core, place, lane, code):  # type: ignore[no-untyped-def]
+    """Tell the newcomer too, which is not stored yet, that one who goes matched it."""
+    newcomer = through.links.newcomer[0]
+    same = newcomer.code == code and newcomer.stream == lane
+    if same and valid_at(through.facts, place, newcomer.time):
+        hooks.matched(through.policy, core, NONE, -1)
+
+
+@kernel
+def link(through, core, row):  # type: ignore[no-untyped-def]
+    """Tie the newcomer's row to the relation."""
+    links = through.links
+    newcomer = links.newcomer[0]
+    links.code[row] = newcomer.code
+    links.until[row] = newcomer.until
+    links.importance[row] = newcomer.importance
+    links.place[row] = NONE
+    _await_end(links, core, row)
+
+
+@kernel
+def _await_end(links, core, row):  # type: ignore[no-untyped-def]
+    """Put a row where it belongs among those that will be of no use before they expire."""
+    lane = core.lanes[core.rows[row].stream]
+    if links.place[row] != NONE:
+        heap_restore(links, core, 0, row)
+    elif core.settings.timed and lane.last == 0:
+        longest = lane.window + core.settings.late
+        if links.until[row] < BOUNDLESS and links.until[row] - core.rows[row].time <= longest:
+            heap_push(links, core, 0, row)
+
+
+@kernel
+def ended(through, core, code, lane, begin, end):  # type: ignore[no-untyped-def]
+    """A fact with a code has ended: how long are the rows of any use that it was valid for?"""
+    key = find_key(core, code_hash(code), home_shift(core.table))
+    head = key_head(core, key, lane) if key != NONE else np.int64(NONE)
+    row = head
+    while row != NONE:
+        time = core.rows[row].time
+        if begin <= time < end:
+            through.links.until[row] = valid_until(through.facts, code, time)
+            _await_end(through.links, core, row)
+        row = np.int64(core.rows[row].older)
+        if row == head:
+            break
+
+
+@kernel
+def let_go(core, through, shift):  # type: ignore[no-untyped-def]
+    """Filter the rows whose facts have all ended for whatever may still come (the paper's rule 8).
+
+    No tuple comes with a time before the clock less what may be late.
+    """
+    links = through.links
+    clock = core.numbers[CLOCK]
+    if clock == NEVER:
+        return
+    while links.sizes[0] > 0:
+        row = heap_top(links, 0)
+        if links.until[row] > clock - core.settings.late:
+            break
+        count(core, core.rows[row].stream, FILTERED, 1)
+        remove(core, through, row, shift)
+
+
+@implements(hooks.removed, Through)
+def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+    links = policy.links
+    if links.place[row] != NONE:
+        heap_remove(links, core, 0, row)
+    told = hooks.counts_matches(policy.policy) > 1 and hooks.has_matches(policy.policy, core, row)
+    hooks.removed(policy.policy, core, row)
+    if told:
+        gone = core.rows[row]
+        meet(policy, core, np.int64(links.code[row]), gone.stream, gone.time, -1)
+
+
+@implements(hooks.inserted, Through)
+def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+    link(policy, core, row)
+    hooks.inserted(policy.policy, core, row, pattern, worth)
+
+
+@implements(hooks.restored, Through)
+def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    link(policy, core, row)
+    hooks.restored(policy.policy, core, row, marked)
+
+
+@implements(hooks.admits, Through)
+def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
+    return hooks.admits(policy.policy, core, pool, key, stream, time, worth)
+
+
+@implements(hooks.victim, Through)
+def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+    return hooks.victim(policy.policy, core, pool, arrival)
+
+
+@implements(hooks.mark, Through)
+def _mark(policy, core, row):  # type: ignore[no-untyped-def]
+    return hooks.mark(policy.policy, core, row)
+
+
+@implements(hooks.produced, Through)
+def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
+    hooks.produced(policy.policy, core, key, stream, pattern, members, count)

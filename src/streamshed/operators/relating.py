@@ -1,0 +1,272 @@
+"""A relation as a running join has it: its facts by number, and the changes still to come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.errors import InputError
+from streamshed.kernels.core import FREE_KEY, KEYS_USED, NEVER, NONE, NUMBERS
+from streamshed.kernels.facts import (
+    CODE_WORDS,
+    FOR_EVER,
+    Changes,
+    Facts,
+    FactSettings,
+    enter_codes,
+    find_codes,
+    lay_out,
+    widen,
+    widths,
+)
+from streamshed.kernels.table import refill
+from streamshed.operators.buffers import Batch
+from streamshed.operators.intake import key_hash, needs_check, times_of
+from streamshed.operators.payload import Payload, Places, places_in
+from streamshed.operators.plan import Plan, RelationPlan
+from streamshed.operators.room import directory
+from streamshed.relations import CHANGE_TIME
+
+NO_CHANGES = Changes(
+    np.empty(0, np.int64), np.empty(0, np.bool_), np.empty(0, np.int32), np.empty(0, np.int32)
+)
+_FEW = 16
+
+
+class RunningRelation:
+    """The facts of a relation, indexed; changes are read as time goes on.
+
+    Args:
+        plan: the join.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        assert plan.through is not None
+        self.plan = plan
+        self.through: RelationPlan = plan.through
+        self.payload = Payload(self._kept())
+        self.starts: list[int] = []  # the number of the first fact of each segment of the payload
+        self.count = 0
+        self.used = 0  # places of the index that are or were in use
+        self.news = self._read_changes()
+        self.coming = NO_CHANGES
+        self.told = NEVER  # the time up to which changes have been read
+        timed = self.through.relation.changes is not None or bool(
+            self.through.begin or self.through.end
+        )
+        streams = len(plan.streams)
+        numbers = np.zeros(NUMBERS, np.int64)
+        numbers[FREE_KEY] = NONE
+        self.timed = timed
+        self.facts = Facts(
+            FactSettings(CODE_WORDS, streams),
+            np.zeros(CODE_WORDS, np.int32),
+            np.zeros(2, np.uint64),
+            numbers,
+            np.empty(0, np.int32),
+            np.empty(0, np.int64),
+        )
+        self._enter_all(self.through.relation.table(self.through.schema))
+
+    def _kept(self) -> pa.Schema:
+        """The columns of rows that results have, or are checked by."""
+        kept = {*self.through.chosen}
+        if any(needs_check(stream.key_types) for stream in self.plan.streams):
+            kept.update(name for names in self.through.keys for name in names)
+        return pa.schema([column for column in self.through.schema if column.name in kept])
+
+    # -- the facts that are there from the start -------------------------------------------------
+
+    def _enter_all(self, rows: pa.RecordBatch) -> None:
+        self._keep(rows)
+        size, streams = rows.num_rows, len(self.plan.streams)
+        codes = np.empty(size * streams, np.int32)
+        self._code(rows, codes)
+        begin, end = self._bounds(rows)
+        self._grow((size + _FEW) * streams)
+        order = np.empty(0, np.int64)
+        if begin.size and (begin[1:] < begin[:-1]).any():
+            order = np.argsort(begin, kind="stable")
+        lay_out(self.facts, codes, order, begin, end)
+        self.used = size * streams
+
+    def _keep(self, rows: pa.RecordBatch) -> None:
+        self.payload.put(rows)
+        self.starts.append(self.count)
+        self.count += rows.num_rows
+        if self.count >= 2**31:
+            raise InputError(
+                f"relation {self.through.relation.name!r} has {self.count:,} rows, more than"
+                " 2**31; leave out those that cannot match"
+            )
+
+    def _code(self, rows: pa.RecordBatch, codes: npt.NDArray[np.int32]) -> None:
+        """The codes of all joining columns of rows, by (row, stream)."""
+        for position, stream in enumerate(self.plan.streams):
+            met = self.through.keys[position]
+            try:
+                hashes, null = key_hash(rows, met, stream.key_types)
+            except pa.ArrowInvalid as error:
+                raise InputError(
+                    f"relation {self.through.relation.name!r}, column {', '.join(map(repr, met))}:"
+                    f" a key cannot be read ({error}); use values that fit"
+                    f" {', '.join(map(str, stream.key_types))}"
+                ) from error
+            if null.size and null.any():
+                raise InputError(
+                    f"relation {self.through.relation.name!r}, column"
+                    f" {', '.join(map(repr, met))}: {int(null.sum()):,} rows have no key, the"
+                    f" first of them is row {int(null.argmax()):,}; leave them out, as they match"
+                    " nothing"
+                )
+            self._grow_codes(len(hashes))
+            enter_codes(self.facts, hashes, position, codes)
+
+    def _bounds(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """From when on and up to when each row is valid; empty where nothing is said."""
+        name = self.through.relation.name
+        begin = self._times(rows, self.through.begin, NEVER)
+        end = self._times(rows, self.through.end, FOR_EVER)
+        if begin.size and end.size and (begin >= end).any():
+            row = int((begin >= end).argmax())
+            raise InputError(
+                f"relation {name!r}: row {row:,} is valid from"
+                f" {rows.column(self.through.begin)[row]} in column {self.through.begin!r} to"
+                f" {rows.column(self.through.end)[row]} in column {self.through.end!r}, which is no"
+                " time at all; let it end after it begins, or leave it out"
+            )
+        return begin, end
+
+    def _times(self, rows: pa.RecordBatch, name: str | None, unknown: int) -> npt.NDArray[np.int64]:
+        if name is None:
+            return np.empty(0, np.int64)
+        where = f"relation {self.through.relation.name!r}, column {name!r}"
+        times, null = times_of(rows.column(name), self.plan.time_type, where)
+        return np.where(null, unknown, times) if null.size else times
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def _read_changes(self) -> Iterator[Changes]:
+        """All changes, batch by batch, with codes and room for what they insert."""
+        relation = self.through.relation
+        streams = len(self.plan.streams)
+        where = f"the changes of relation {relation.name!r}, column {relation.time!r}"
+        latest = NEVER
+        for rows, inserted in relation.read_changes(self.through.schema):
+            if rows.num_rows == 0:
+                continue
+            times, null = times_of(rows.column(CHANGE_TIME), self.plan.time_type, where)
+            if null.size:
+                raise InputError(f"{where}: change {int(null.argmax()):,} has no time; give it one")
+            late = np.flatnonzero(times < np.concatenate([[latest], times[:-1]]))
+            if len(late):
+                raise InputError(
+                    f"{where}: change {int(late[0]):,} of a batch,"
+                    f" {rows.column(CHANGE_TIME)[int(late[0])]}, comes after a later one; give"
+                    " changes in the order of time"
+                )
+            latest = int(times[-1])
+            codes = np.empty(rows.num_rows * streams, np.int32)
+            self._code(rows, codes)
+            insert = inserted.to_numpy(zero_copy_only=False)
+            first = self.count
+            self._keep(rows.filter(inserted))
+            number = (first - 1 + np.cumsum(insert)).astype(np.int32)
+            yield Changes(times, insert, number, codes)
+
+    def read_until(self, time: int) -> Changes:
+        """The changes up to a time, and perhaps some after it, that were not made yet."""
+        parts = [self.coming]
+        while self.told <= time:
+            more = next(self.news, None)
+            if more is None:
+                self.told = FOR_EVER
+                break
+            self.told = int(more.time[-1])
+            self._reserve(more)
+            parts.append(more)
+        if len(parts) > 1:
+            self.coming = Changes._make(np.concatenate(column) for column in zip(*parts))
+        return self.coming
+
+    def made(self, number: int) -> None:
+        """So many of the changes that were to come have been made."""
+        if number:
+            streams = len(self.plan.streams)
+            coming = self.coming
+            self.coming = Changes(
+                coming.time[number:],
+                coming.insert[number:],
+                coming.fact[number:],
+                coming.codes[number * streams :],
+            )
+
+    def _reserve(self, changes: Changes) -> None:
+        """Make room below their codes for the facts that changes insert."""
+        by_change = changes.codes.reshape(-1, len(self.plan.streams))
+        codes, more = np.unique(by_change[changes.insert], return_counts=True)
+        wanted = np.zeros(len(codes), np.int64)
+        total = widths(self.facts, codes, more, wanted)
+        self._grow(self.used + total)
+        widen(self.facts, codes, wanted, self.used)
+        self.used += total
+
+    # -- room ------------------------------------------------------------------------------------
+
+    def _grow_codes(self, more: int) -> None:
+        facts = self.facts
+        codes = int(facts.numbers[KEYS_USED]) + more
+        if codes * CODE_WORDS > facts.keys.size:
+            room = codes if self.used == 0 else 2 * codes
+            self.facts = facts = facts._replace(keys=_larger(facts.keys, room * CODE_WORDS))
+        if directory(codes) > facts.table.size:
+            self.facts = facts._replace(table=np.zeros(directory(codes), np.uint64))
+            refill(self.facts)
+
+    def _grow(self, places: int) -> None:
+        """Room for so many places of the index."""
+        facts, width = self.facts, len(self.plan.streams)
+        if places * width <= facts.entries.size:
+            return
+        places = places if self.used == 0 else 2 * places
+        if places >= 2**31:
+            raise InputError(
+                f"relation {self.through.relation.name!r} needs {places:,} places in its index,"
+                " more than 2**31; leave out rows that cannot match"
+            )
+        bounds = places if self.timed else 0
+        self.facts = facts._replace(
+            entries=_larger(facts.entries, places * width),
+            bounds=_larger(facts.bounds, 2 * bounds),
+        )
+
+    def nbytes(self) -> int:
+        """Bytes of the index and of the rows."""
+        arrays = (self.facts.keys, self.facts.table, self.facts.entries, self.facts.bounds)
+        return sum(array.nbytes for array in arrays) + self.payload.nbytes()
+
+    # -- for the loop, and for results -----------------------------------------------------------
+
+    def encoded(self, batch: Batch) -> tuple[Batch, npt.NDArray[np.int32]]:
+        """A batch with the hashes that rows have in the join's key table, and their codes."""
+        codes = np.empty(batch.time.size, np.int32)
+        hashes = batch.hash.copy()
+        find_codes(self.facts, batch.stream, hashes, codes)
+        return batch._replace(hash=hashes), codes
+
+    def places(self, numbers: npt.NDArray[np.int64]) -> Places:
+        """Where the rows of facts are kept."""
+        segment = np.searchsorted(self.starts, numbers, "right") - 1
+        first = np.array(self.starts, np.int64)[segment]
+        return places_in(0, numbers - first) + (segment << 32)
+
+
+def _larger(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """An array of a size that begins with what another holds."""
+    larger = np.empty(size, array.dtype)
+    larger[: array.size] = array
+    return larger

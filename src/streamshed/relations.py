@@ -1,0 +1,211 @@
+"""Relations through which streams are joined: facts, each valid from one time up to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamshed.arguments import column_name
+from streamshed.columns import Column, find
+from streamshed.errors import InputError, SpecError
+from streamshed.sources import Source, open_source
+
+BEGIN, END, TIME, CHANGE = "begin", "end", "time", "change"
+INSERT, DELETE = "insert", "delete"
+WHAT = "relation"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Relation:
+    """A relation, and how its validity is told; made by `relation`.
+
+    Attributes:
+        data: its rows, of any kind that replay takes as an input; None if it begins empty.
+        name: the column of results that holds the row of the relation.
+        begin: the column that says from when on a row is valid, or None.
+        end: the column that says up to when, or None.
+        changes: rows that are inserted and deleted in the course of time, or None.
+        time: the column of the changes that says when.
+        change: the column of the changes that says what: `"insert"` or `"delete"`.
+    """
+
+    data: Any
+    name: str
+    begin: str | None
+    end: str | None
+    changes: Any
+    time: str
+    change: str
+
+    def __repr__(self) -> str:
+        return f"<{WHAT} {self.name!r}>"
+
+    @cached_property
+    def rows(self) -> Source | None:
+        """The rows that are there from the start, opened."""
+        if self.data is None:
+            return None
+        source = open_source(self.name, self.data, WHAT)
+        if source.rows is None:  # a reader can be read once only, and a relation is asked again
+            table = pa.Table.from_batches(source.batches(), source.schema)
+            source = open_source(self.name, table, WHAT)
+        return source
+
+    @cached_property
+    def news(self) -> Source | None:
+        """The changes, opened."""
+        if self.changes is None:
+            return None
+        return open_source(self.name, self.changes, "the changes of relation")
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of a row of the relation."""
+        if self.rows is not None:
+            return self.rows.schema
+        assert self.news is not None
+        told = (self.time, self.change)
+        return pa.schema([column for column in self.news.schema if column.name not in told])
+
+    def column(self, name: str, role: str) -> Column:
+        """One of the columns of the relation."""
+        return find(self.schema, self.name, name, role, WHAT)
+
+    def ends(self) -> tuple[str | None, str | None]:
+        """The columns that bound the validity of a row, where there are any."""
+        names = self.schema.names if self.rows is not None else ()
+        begin = self.begin or (BEGIN if BEGIN in names else None)
+        end = self.end or (END if END in names else None)
+        return begin, end
+
+    def time_columns(self) -> list[Column]:
+        """All columns that hold times."""
+        begin, end = self.ends()
+        found = [
+            self.column(name, role)
+            for name, role in ((begin, "begin of validity"), (end, "end of validity"))
+            if name is not None
+        ]
+        if self.news is not None:
+            found.append(self._of_change(self.time, "time"))
+        return found
+
+    def _of_change(self, name: str, role: str) -> Column:
+        assert self.news is not None
+        return find(self.news.schema, self.name, name, role, "the changes of relation")
+
+    def table(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows that are there from the start, with some of the columns."""
+        if self.rows is None:
+            return pa.RecordBatch.from_pylist([], schema=schema)
+        none = pa.RecordBatch.from_pylist([], schema=schema)
+        return pa.concat_batches([none, *self.rows.of(schema).batches()])
+
+    def check_changes(self, needed: list[str]) -> None:
+        """Refuse changes that do not have the columns that are needed of them."""
+        if self.news is None:
+            return
+        for name in needed:
+            self._of_change(name, "column of the relation")
+        kind = self._of_change(self.change, "kind of change")
+        if not (pa.types.is_string(kind.type) or pa.types.is_large_string(kind.type)):
+            raise InputError(
+                f"{kind} is of type {kind.type} and cannot say what changes; give strings, "
+                f"{INSERT!r} and {DELETE!r}"
+            )
+
+    def read_changes(self, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+        """The changes as rows with the given columns, and for each whether it is an insertion."""
+        if self.news is None:
+            return
+        bounds = [name for name in self.ends() if name is not None]
+        given = [name for name in schema.names if name not in bounds]
+        wanted = list(dict.fromkeys([*given, self.time, self.change]))
+        for batch in self.news.of(pa.schema([self.news.schema.field(n) for n in wanted])).batches():
+            inserted = self._kinds(batch)
+            columns = [
+                self._bound(batch, name, schema) if name in bounds else batch.column(name)
+                for name in schema.names
+            ]
+            rows = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+            named = [*schema.names, CHANGE_TIME]
+            yield pa.RecordBatch.from_arrays([*rows, batch.column(self.time)], named), inserted
+
+    def _bound(self, batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.Array:
+        """What stands in a bound of a row that was inserted: valid from then on, without an end."""
+        if name == self.ends()[0]:
+            return batch.column(self.time)
+        return pa.nulls(batch.num_rows, schema.field(name).type)
+
+    def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
+        kinds = batch.column(self.change).cast(pa.large_string())
+        known = pc.fill_null(pc.is_in(kinds, pa.array([INSERT, DELETE], pa.large_string())), False)
+        if not pc.all(known, min_count=0).as_py():
+            wrong = kinds[pc.index(known, False).as_py()].as_py()
+            raise InputError(
+                f"the changes of relation {self.name!r}, column {self.change!r}: {wrong!r} is no "
+                f"change; give {INSERT!r} or {DELETE!r}"
+            )
+        return pc.equal(kinds, INSERT)
+
+
+CHANGE_TIME = "__time"
+"""The column in which `Relation.read_changes` gives the time of a change."""
+
+
+def relation(
+    data: Any = None,
+    *,
+    name: str = "relation",
+    begin: str | None = None,
+    end: str | None = None,
+    changes: Any = None,
+    time: str = TIME,
+    change: str = CHANGE,
+) -> Relation:
+    """Describe a relation through which streams are to be joined.
+
+    Args:
+        data: Its rows: an Arrow table, record batch or reader, a pandas or Polars frame, a DuckDB
+            relation, or the path of a Parquet file. None if all of them come by changes.
+        name: The column of results that holds the row of the relation.
+        begin: The column that says from when on a row is valid; `"begin"` if there is such a one.
+            Without it, and where it is null, a row is valid from the beginning.
+        end: The column that says up to when, that time excluded; `"end"` if there is such a one.
+            Without it, and where it is null, a row is valid for ever.
+        changes: Rows that are inserted and deleted in the course of time, in the order of their
+            times; of the same kinds as `data`.
+        time: The column of the changes that says when.
+        change: The column of the changes that says what: `"insert"` or `"delete"`.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from streamshed import join, relation
+        >>> pairs = relation(pa.table({"a": [1, 2], "b": [7, 8], "until": [None, 5]}), end="until")
+        >>> join("r", "s").within(10, time="ts").through(pairs, r="a", s="b")
+        join('r', 's').within(10, time='ts').through(<relation 'relation'>, r='a', s='b')
+    """
+    where = "relation()"
+    if data is None and changes is None:
+        raise SpecError(f"{where}: there are neither rows nor changes; give one of them or both")
+    for said, what in ((name, "name"), (time, "time column"), (change, "column of changes")):
+        column_name(said, f"{where}: the {what}")
+    for bound, what in ((begin, "begin"), (end, "end")):
+        if bound is not None:
+            column_name(bound, f"{where}: `{what}`")
+    return Relation(data, name, begin, end, changes, time, change)
+
+
+def as_relation(said: Any) -> Relation:
+    """What was given as a relation: one described before, or its rows alone."""
+    if said is None:
+        raise SpecError(
+            ".through(): the relation is None; give its rows, or relation(…) with its rows or "
+            "changes"
+        )
+    return said if isinstance(said, Relation) else relation(said)
