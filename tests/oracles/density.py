@@ -13,7 +13,7 @@ from .rows import Key, Row, Stream, Workload
 from .rules import MASK, Held, Random, Rule, Windows, draw, hash_of, mix
 
 ONCE, MEMORY, SILENCES, ROUGHNESS = 1024, 6.0, 8, 0.02
-FRONT, SHYNESS = 8, 0.3
+FRONT, PLENTY, SHYNESS = 8, 256.0, 0.3
 
 
 @dataclass
@@ -212,11 +212,12 @@ class Density(Random):
             state = self.prospects.state({self.lane(h) for h in everything}, len(everything))
             age = bucket(now - first, self.horizon)
             return float(self.prospects.index[int(bool(note.lost)), state, age])
-        oldest = self.moment(next(h for h in everything if self.lane(h) == lane))
+        before = [held for held in self.all_of(key) if self.lane(held) == lane]
+        age = now - self.moment(before[0]) if before else 0
         gap = (now - note.last) / self.horizon
         features = self.returning.features(note, (note.last - note.begin) / self.horizon, gap)
         rates = [self.returning.rate(i, *pair) for i, pair in enumerate(features)]
-        renewed = 0.5 * max(1.0 - (now - oldest) / self.horizon, 0.0)
+        renewed = 0.5 * max(1.0 - age / self.horizon, 0.0)
         crowd = []
         for other in range(self.lanes):
             rows = float(sum(self.lane(held) == other for held in everything))
@@ -244,7 +245,9 @@ class Density(Random):
 
     # -- who leaves
 
-    def choose(self, window: list[Held], places: list[Held], arrival: int) -> tuple[Held, float]:
+    def choose(
+        self, window: list[Held], places: list[Held], arrival: int, offered: float
+    ) -> tuple[Held, float]:
         """The least of the oldest, those in front, and as many drawn."""
 
         def worth(held: Held) -> float:
@@ -255,20 +258,21 @@ class Density(Random):
         front = places[:FRONT]
         promised = []
         for held in front:
-            if lowest == 0.0:
+            if PLENTY * lowest <= offered:
                 break
             promised.append(worth(held))
             if promised[-1] < lowest:
                 best, lowest = held, promised[-1]
-        if lowest > 0.0:
-            word = draw(self.workload.seed, arrival)
-            for place in range(len(front)):
-                drawn = word % len(places)
-                word = mix((word + 0x9E3779B97F4A7C15) & MASK)
-                if drawn >= len(front) and (value := worth(places[drawn])) < promised[place]:
-                    places[place], places[drawn] = places[drawn], places[place]
-                    if value < lowest:
-                        best, lowest = places[place], value
+        word = draw(self.workload.seed, arrival)
+        for place in range(len(front)):
+            if PLENTY * lowest <= offered:
+                break
+            drawn = (word >> 32) * len(places) >> 32
+            word = mix((word + 0x9E3779B97F4A7C15) & MASK)
+            if drawn >= len(front) and (value := worth(places[drawn])) < promised[place]:
+                places[place], places[drawn] = places[drawn], places[place]
+                if value < lowest:
+                    best, lowest = places[place], value
         mine = [held for held in self.all_of(best.key) if self.lane(held) == self.lane(best)]
         return mine[0], lowest
 
@@ -288,8 +292,9 @@ class Density(Random):
 
     def lose(self, key: Key, lane: int) -> None:
         """A stream does not hold a key any more, or did not take it."""
+        whole = not self.notes[key].lost
         self.notes[key].lost.add(lane)
-        if not self.notes[key].returns:
+        if whole and not self.notes[key].returns:
             self.put_forward(key)
 
     def refuses(self, window: list[Held], newcomer: Held) -> bool:
@@ -301,7 +306,8 @@ class Density(Random):
         own = [held for held in self.all_of(key) if self.lane(held) == lane]
         instead = self.notes[key].returns and bool(own)
         if density > 0.0 or instead:
-            self.chosen, lowest = self.choose(window, self._list(newcomer), newcomer.arrival)
+            places, arrival = self._list(newcomer), newcomer.arrival
+            self.chosen, lowest = self.choose(window, places, arrival, density)
             refused = density == 0.0 or density < lowest
             if instead and refused:
                 self.chosen = own[0]

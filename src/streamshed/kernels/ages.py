@@ -2,6 +2,8 @@
 
 A window is cut into `CELLS` equal parts. Each of the first sixteen is a bucket, and so is each
 sixteenth part of every doubling from there on.
+
+A state with ages has the array `horizon`: the length of a window, and the cells of a unit of time.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ DOUBLINGS = AGES // PART
 
 
 @kernel
-def bucket(age, horizon):  # type: ignore[no-untyped-def]
-    """The bucket of an age, where a window is as long as the horizon."""
-    cell = np.int64(np.float64(age) * (CELLS / (horizon + 1.0)))
+def bucket(policy, age):  # type: ignore[no-untyped-def]
+    """The bucket of an age."""
+    cell = np.int64(np.float64(age) * policy.horizon[1])
     cell = min(max(cell, np.int64(0)), np.int64(CELLS - 1))
     halvings = max(bit_length(np.uint64(cell)) - 5, 0)
     return halvings * PART + (cell >> halvings)
@@ -35,8 +37,13 @@ def width(age):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def horizon_of(core):  # type: ignore[no-untyped-def]
-    """The longest time window, or where there is none the rows of all row windows together."""
+def find_horizon(policy, core):  # type: ignore[no-untyped-def]
+    """See how long a window is, if that was not done yet, and so how many cells a unit of time has.
+
+    It is the longest time window, or where there is none the rows of all row windows together.
+    """
+    if policy.horizon[0] > 0.0:
+        return
     longest = np.int64(0)
     rows = np.int64(0)
     for lane in range(core.settings.lanes):
@@ -44,7 +51,8 @@ def horizon_of(core):  # type: ignore[no-untyped-def]
         if core.lanes[lane].last == 0 and core.lanes[lane].window < BOUNDLESS:
             longest = max(longest, core.lanes[lane].window)
     horizon = longest if core.settings.timed else rows
-    return np.float64(max(horizon, np.int64(1)))
+    policy.horizon[0] = np.float64(max(horizon, np.int64(1)))
+    policy.horizon[1] = CELLS / (policy.horizon[0] + 1.0)
 
 
 @kernel

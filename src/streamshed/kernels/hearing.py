@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamshed.kernels.ages import horizon_of, moment, now
+from streamshed.kernels.ages import find_horizon, moment, now
 from streamshed.kernels.compiling import aside, kernel
 from streamshed.kernels.core import BOUNDLESS, Field
 from streamshed.kernels.machine import trailing_zeros
@@ -137,8 +137,7 @@ def _hear_again(policy, sample, row, pattern, results):  # type: ignore[no-untyp
 @kernel
 def hear(policy, sample, row, pattern, results):  # type: ignore[no-untyped-def]
     """A tuple of a followed key has come."""
-    if policy.horizon[0] == 0.0:
-        policy.horizon[0] = horizon_of(sample)
+    find_horizon(policy, sample)
     if key_count(sample, sample.rows[row].key) == 1:
         _meet(policy, sample, row)
     else:
@@ -206,8 +205,7 @@ def _oldest_followed(sample, key):  # type: ignore[no-untyped-def]
 @kernel
 def hear_of(policy, sample, row):  # type: ignore[no-untyped-def]
     """A row is in the sample that nothing was heard of: the policy has just begun."""
-    if policy.horizon[0] == 0.0:
-        policy.horizon[0] = horizon_of(sample)
+    find_horizon(policy, sample)
     key = sample.rows[row].key
     if key_count(sample, key) == 1:
         _meet(policy, sample, row)

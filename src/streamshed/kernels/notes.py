@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamshed.kernels.ages import horizon_of, moment, now
+from streamshed.kernels.ages import find_horizon, moment, now
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import BOUNDLESS, Field, Shape
 from streamshed.kernels.returning import ONCE, count_arrival
@@ -50,7 +50,7 @@ def note_layout(shape: Shape) -> dict[str, Field]:
         "stored": Field("entry", np.int32),  # rows
         "ghosts": Field("once", NOTE, times=ghosts, kept=True),
         "ghost_counts": Field("once", np.int32, times=ghosts * shape.lanes, kept=True),
-        "horizon": Field("once", np.float64, kept=True),
+        "horizon": Field("once", np.float64, times=2, kept=True),
     }
 
 
@@ -65,8 +65,7 @@ def take_notice(policy, core, key, lane):  # type: ignore[no-untyped-def]
     lanes = core.settings.lanes
     notes, base = policy.notes, key * lanes
     time = now(core)
-    if policy.horizon[0] == 0.0:
-        policy.horizon[0] = horizon_of(core)
+    find_horizon(policy, core)
     if policy.holdings[key].rows == 0 and not _recall(policy, core, key, time):
         notes[key].begin = time
         notes[key].last = time

@@ -63,7 +63,8 @@ def prospect_layout(lanes: int) -> dict[str, Field]:
         "exposed": KINDS * sizes * AGES,
         "course": KINDS * sizes * AGES * EVENTS,
         "factor": KINDS * states * DOUBLINGS * (moves + 2),
-        "promise": states * (AGES + 1) * LEVELS * 2,
+        "promised": states * (AGES + 1) * LEVELS,
+        "taken": states * (AGES + 1) * LEVELS,
         "brings": moves,
     }
     return {
@@ -149,7 +150,7 @@ def _ways(core, size):  # type: ignore[no-untyped-def]
 @kernel
 def prospect(policy, core, kind, state, age):  # type: ignore[no-untyped-def]
     """The index of a key."""
-    place = (kind * states_of(core) + state) * AGES + bucket(age, policy.horizon[0])
+    place = (kind * states_of(core) + state) * AGES + bucket(policy, age)
     return policy.outlook[place]
 
 
@@ -159,14 +160,14 @@ def prospect(policy, core, kind, state, age):  # type: ignore[no-untyped-def]
 @kernel
 def enters(policy, core, kind, state, age):  # type: ignore[no-untyped-def]
     """A followed key is in a state from now on."""
-    place = (kind * states_of(core) + state) * AGES + bucket(age, policy.horizon[0])
+    place = (kind * states_of(core) + state) * AGES + bucket(policy, age)
     policy.flow[place] += 1.0
 
 
 @kernel
 def leaves(policy, core, kind, state, age):  # type: ignore[no-untyped-def]
     """A followed key is in a state no longer."""
-    place = (kind * states_of(core) + state) * AGES + bucket(age, policy.horizon[0])
+    place = (kind * states_of(core) + state) * AGES + bucket(policy, age)
     policy.flow[place] -= 1.0
 
 
@@ -174,7 +175,7 @@ def leaves(policy, core, kind, state, age):  # type: ignore[no-untyped-def]
 def moves(policy, core, kind, state, age, lane, results):  # type: ignore[no-untyped-def]
     """A followed key has come to a further stream, and made results."""
     move = lane if named(core) else 0
-    at = bucket(age, policy.horizon[0])
+    at = bucket(policy, age)
     group = kind * states_of(core) + state
     policy.moved[(group * DOUBLINGS + at // PART) * moves_of(core) + move] += 1.0
     policy.gained[group * moves_of(core) + move] += results
@@ -185,7 +186,7 @@ def moves(policy, core, kind, state, age, lane, results):  # type: ignore[no-unt
 @kernel
 def returns(policy, core, kind, state, age, results):  # type: ignore[no-untyped-def]
     """A followed key has come again to a stream, and made results."""
-    at = bucket(age, policy.horizon[0])
+    at = bucket(policy, age)
     group = kind * states_of(core) + state
     place = (group * DOUBLINGS + at // PART) * 2
     policy.returned[place] += 1.0
@@ -220,7 +221,7 @@ def _count_present(policy, sample, counts, each):  # type: ignore[no-untyped-def
         if lanes != _NEVER and policy.heard[key].returns == 0:
             kind = np.int64(policy.heard[key].lost != _NEVER)
             group = kind * states_of(sample) + state_of(sample, lanes, key_count(sample, key))
-            at = bucket(time - policy.heard[key].first, policy.horizon[0])
+            at = bucket(policy, time - policy.heard[key].first)
             counts[group * AGES + at] += each
 
 
@@ -355,9 +356,11 @@ def _promise(policy, sample, kind, state):  # type: ignore[no-untyped-def]
     group = kind * states_of(sample) + state
     size = _size(sample, state)
     sized = (kind * sizes_of(sample) + size) * AGES
-    promise = policy.promise
-    here = state * (AGES + 1) * LEVELS * 2
-    promise[here + AGES * LEVELS * 2 : here + (AGES + 1) * LEVELS * 2] = 0.0
+    promised, taken = policy.promised, policy.taken
+    here = state * (AGES + 1) * LEVELS
+    for level in range(here + AGES * LEVELS, here + (AGES + 1) * LEVELS):
+        promised[level] = 0.0
+        taken[level] = 0.0
     for move in range(ways):  # what a move brings at once, in room that is free until the end
         if _open(sample, state, move):
             policy.brings[move] = _gain(policy, sample, group, move, _after(sample, state, move))
@@ -373,28 +376,25 @@ def _promise(policy, sample, kind, state):  # type: ignore[no-untyped-def]
         stays = 1.0 - left * scale
         makes = policy.course[course + YIELD] * policy.factor[factor + ways + 1] * span * scale
         takes = size * span * (1.0 - 0.5 * (left * scale))
-        at = here + age * LEVELS * 2
-        following = at + LEVELS * 2
-        for level in range(LEVELS):
-            promise[at + 2 * level] = makes + stays * promise[following + 2 * level]
-            promise[at + 2 * level + 1] = takes + stays * promise[following + 2 * level + 1]
+        at = here + age * LEVELS
+        for level in range(at, at + LEVELS):
+            promised[level] = makes + stays * promised[level + LEVELS]
+            taken[level] = takes + stays * taken[level + LEVELS]
         for move in range(ways):
             if _open(sample, state, move):
                 chance = policy.course[course + MOVE] * policy.factor[factor + move] * span * scale
-                there = (_after(sample, state, move) * (AGES + 1) + age) * LEVELS * 2
+                shift = (_after(sample, state, move) - state) * (AGES + 1) * LEVELS
                 brings = policy.brings[move]
-                for level in range(LEVELS):
-                    results = promise[there + 2 * level] + promise[there + LEVELS * 2 + 2 * level]
-                    promise[at + 2 * level] += chance * (brings + 0.5 * results)
-                    time = (
-                        promise[there + 2 * level + 1] + promise[there + LEVELS * 2 + 2 * level + 1]
-                    )
-                    promise[at + 2 * level + 1] += chance * (0.5 * time)
+                for level in range(at, at + LEVELS):
+                    there = level + shift
+                    results = promised[there] + promised[there + LEVELS]
+                    promised[level] += chance * (brings + 0.5 * results)
+                    taken[level] += chance * (0.5 * (taken[there] + taken[there + LEVELS]))
         best = 0.0
         for level in range(LEVELS):
-            results, time = promise[at + 2 * level], promise[at + 2 * level + 1]
+            results, time = promised[at + level], taken[at + level]
             best = max(best, results / time)
             if results <= PRICES[level] * time:
-                promise[at + 2 * level] = 0.0
-                promise[at + 2 * level + 1] = 0.0
+                promised[at + level] = 0.0
+                taken[at + level] = 0.0
         policy.outlook[group * AGES + age] = best

@@ -42,6 +42,8 @@ CAPACITY = 1 << 12
 """Rows that a sample may hold in any case, if it chooses its rate by itself."""
 PART = 8
 """Beyond that it may hold one row for so many that the budget allows."""
+LEAST, LESSONS = 1 / 32, 256
+"""A policy may ask for a higher rate than the least, but not beyond so many rows of the budget."""
 _MINUTE = 60_000_000
 
 
@@ -53,7 +55,8 @@ def new_sample(plan: Plan, core: Core, shape: Shape, memory: Memory, least: floa
         core: its state, of which the sample's is a likeness.
         shape: the room of the arrays.
         memory: where they are.
-        least: the rate to which the sample comes down if it chooses its rate by itself.
+        least: the rate to which the sample comes down if it chooses its rate by itself and the
+            budget is small.
     """
     settings = core.settings._replace(pooled=True, pools=1)
     true = make(Core, core_layout(), shape.of_sample, memory, TRUE, settings=settings)
@@ -69,7 +72,8 @@ def new_sample(plan: Plan, core: Core, shape: Shape, memory: Memory, least: floa
     sieve["limit"] = 2**64 - 1
     sieve["salt"] = (plan.seed + 1) * int(GOLDEN) % 2**64
     sieve["rate"] = 1.0
-    sieve["least"] = least if plan.rate is None else plan.rate
+    asked = max(LEAST, min(least, LESSONS / sum(budgets)))
+    sieve["least"] = asked if plan.rate is None else plan.rate
     sieve["capacity"] = max(CAPACITY, sum(budgets) // PART) if plan.rate is None else BOUNDLESS
     sieve["ordinary"], sieve["patience"] = ORDINARY, PATIENCE
     sieve["step"] = -(-lately(plan) // STEPS)

@@ -32,7 +32,7 @@ class Policy:
 
     follows: ClassVar[float] = 1 / 32
     """The part of all keys to which the sample comes down in time. A policy that learns from the
-    sample may ask for more."""
+    sample may ask for more, and is given it while the budget is small."""
 
     ranks_keys: ClassVar[bool] = False
     """Whether rows are ranked by the key that streams share; through a relation there is none."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 FRONT = 8
 """Rows of a full window that are looked at each time, and as many are drawn besides."""
+PLENTY = 256.0
+"""A row that promises so many times less than the newcomer may leave at once."""
 SHYNESS = 0.3
 """What a key that returns is worth as long as hardly any of its rows are stored."""
 
@@ -45,6 +47,7 @@ NUMBERS = 2
 
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
+_32 = np.uint64(32)
 
 
 class DensityState(NamedTuple):
@@ -73,7 +76,8 @@ class DensityState(NamedTuple):
     exposed: npt.NDArray[Any]
     course: npt.NDArray[Any]
     factor: npt.NDArray[Any]
-    promise: npt.NDArray[Any]
+    promised: npt.NDArray[Any]
+    taken: npt.NDArray[Any]
     brings: npt.NDArray[Any]
     fit: npt.NDArray[Any]
     silence: npt.NDArray[Any]
@@ -129,7 +133,7 @@ class Density(Policy):
 
 
 @kernel
-def _density(policy, core, key, lane, state, first, oldest, more):  # type: ignore[no-untyped-def]
+def _density(policy, core, key, lane, state, first, more):  # type: ignore[no-untyped-def]
     """Results that a row of a key promises for each window that it is kept.
 
     Args:
@@ -139,17 +143,16 @@ def _density(policy, core, key, lane, state, first, oldest, more):  # type: igno
         lane: where the row is.
         state: the state of the key.
         first: when the oldest row of the key came.
-        oldest: when the oldest of its rows in the lane came.
         more: 1 if the row is to be stored yet, and else 0.
     """
     if policy.notes[key].returns == 0:
         kind = np.int64(policy.notes[key].lost != _NONE)
         return prospect(policy, core, kind, state, now(core) - first)
-    return _steady(policy, core, key, lane, oldest, more)
+    return _steady(policy, core, key, lane, more)
 
 
 @aside
-def _steady(policy, core, key, lane, oldest, more):  # type: ignore[no-untyped-def]
+def _steady(policy, core, key, lane, more):  # type: ignore[no-untyped-def]
     """The same of a key that comes again and again.
 
     In what is left of the row's life the rows of each lane go over from those stored to those to
@@ -161,7 +164,10 @@ def _steady(policy, core, key, lane, oldest, more):  # type: ignore[no-untyped-d
     time, horizon = now(core), policy.horizon[0]
     gap, known = (time - note.last) / horizon, (note.last - note.begin) / horizon
     expected = expect(policy, policy.counts, base, lanes, known, gap)
-    renewed = 0.5 * max(1.0 - (time - oldest) / horizon, 0.0)
+    age = 0
+    if key_head(core, key, lane) != NONE:
+        age = time - moment(core, oldest_in(core, key, lane))
+    renewed = 0.5 * max(1.0 - age / horizon, 0.0)
     taken = 0.0
     for other in range(lanes):
         rows = np.float64(policy.stored[base + other])
@@ -190,44 +196,45 @@ def _steady(policy, core, key, lane, oldest, more):  # type: ignore[no-untyped-d
 def _stored_density(policy, core, row):  # type: ignore[no-untyped-def]
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
     state = state_of(core, key_lanes(core, key), key_count(core, key))
-    oldest = moment(core, oldest_in(core, key, lane))
-    return _density(policy, core, key, lane, state, policy.holdings[key].first, oldest, 0)
+    return _density(policy, core, key, lane, state, policy.holdings[key].first, 0)
 
 
 # -- who leaves -----------------------------------------------------------------------------------
 
 
 @kernel
-def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+def _choose(policy, core, pool, arrival, offered):  # type: ignore[no-untyped-def]
     """The row that promises least among the oldest, those in front and as many drawn.
 
-    A row that is drawn takes the place in front of one that promises more.
+    A row that is drawn takes the place in front of one that promises more. The search ends with a
+    row that promises far less than what is offered for its place.
     """
     best = np.int64(oldest_of_pool(core, pool))
     lowest = _stored_density(policy, core, best)
     filled, pools = policy.filled[pool], policy.filled.size
     front = min(filled, FRONT)
     for place in range(front):
-        if lowest == 0.0:
+        if PLENTY * lowest <= offered:
             break
         row = np.int64(policy.members[place * pools + pool])
         policy.front[place] = _stored_density(policy, core, row)
         if policy.front[place] < lowest:
             lowest, best = policy.front[place], row
-    if lowest > 0.0:
-        word = draw(core.settings.seed, arrival)
-        for place in range(front):
-            drawn = np.int64(word % np.uint64(filled))
-            word = mix(word + GOLDEN)
-            if drawn < front:
-                continue
-            row = np.int64(policy.members[drawn * pools + pool])
-            density = _stored_density(policy, core, row)
-            if density < policy.front[place]:
-                policy.front[place] = density
-                _swap(policy, core, row, place)
-                if density < lowest:
-                    lowest, best = density, row
+    word = draw(core.settings.seed, arrival)
+    for place in range(front):
+        if PLENTY * lowest <= offered:
+            break
+        drawn = np.int64(((word >> _32) * np.uint64(filled)) >> _32)
+        word = mix(word + GOLDEN)
+        if drawn < front:
+            continue
+        row = np.int64(policy.members[drawn * pools + pool])
+        density = _stored_density(policy, core, row)
+        if density < policy.front[place]:
+            policy.front[place] = density
+            _swap(policy, core, row, place)
+            if density < lowest:
+                lowest, best = density, row
     key, lane = core.rows[best].key, lane_of(core, core.rows[best].stream)
     return oldest_in(core, key, lane), lowest
 
@@ -262,8 +269,9 @@ def _put_forward(policy, core, key):  # type: ignore[no-untyped-def]
 @kernel
 def _lose(policy, core, key, lane):  # type: ignore[no-untyped-def]
     """A lane holds a key no longer, or would not take it."""
+    whole = policy.notes[key].lost == _NONE
     policy.notes[key].lost |= _ONE << np.uint64(lane)
-    if policy.notes[key].returns == 0:
+    if whole and policy.notes[key].returns == 0:
         _put_forward(policy, core, key)
 
 
@@ -276,13 +284,12 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
     came = time if core.settings.timed else arrival
     first = came if holding.rows == 0 else min(holding.first, came)
     head = key_head(core, key, lane)
-    oldest = came if head == NONE else moment(core, oldest_in(core, key, lane))
     lanes = key_lanes(core, key) | (_ONE << np.uint64(lane))
     state = state_of(core, lanes, key_count(core, key) + 1)
-    density = _density(policy, core, key, lane, state, first, oldest, 1)
+    density = _density(policy, core, key, lane, state, first, 1)
     instead = note.returns == 1 and head != NONE
     if density > 0.0 or instead:
-        row, lowest = _choose(policy, core, pool, arrival)
+        row, lowest = _choose(policy, core, pool, arrival, density)
         refused = density == 0.0 or density < lowest
         if instead and refused:
             row = oldest_in(core, key, lane)
@@ -301,7 +308,7 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     row = policy.numbers[CHOSEN] - 1
     policy.numbers[CHOSEN] = 0
     if row == NONE:
-        row, _ = _choose(policy, core, pool, arrival)
+        row, _ = _choose(policy, core, pool, arrival, 0.0)
     return row
 
 
