@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from streamshed.kernels.core import Shape
+from streamshed.operators.checkpoint import Delta, Head, SegmentName, from_ipc
 from streamshed.spark import shelf
 from streamshed.spark.shelf import Folder, sweep
 
 SHAPE = Shape(*range(len(Shape.__dataclass_fields__)))
+ROWS = pa.record_batch({"key": [1, 2, 3]})
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +35,17 @@ def gone() -> int:
     return ended.pid
 
 
+def changed(
+    segments: dict[SegmentName, pa.RecordBatch] | None = None,
+    removed: list[SegmentName] | None = None,
+) -> Delta:
+    return Delta(Head({}, {}, {}, []), segments or {}, {}, removed or [])
+
+
 def left(lineage: str, token: str) -> None:
     folder = Folder.new(lineage)
     folder.memory.array("times", 3, np.dtype(np.int64), zero=True)
-    folder.write(SHAPE, b"head", {(0, 0): b"rows"}, [])
+    folder.write(SHAPE, b"head", changed(segments={(0, 0): ROWS}))
     folder.leave(token)
 
 
@@ -43,7 +53,7 @@ def test_only_one_takes_a_folder() -> None:
     left("shard", "token")
     taken = Folder.take("shard", "token")
     assert taken is not None
-    assert (taken.path / "segment-0-0").read_bytes() == b"rows"
+    assert from_ipc((taken.path / "segment-0-0").read_bytes()) == ROWS
     assert Folder.take("shard", "token") is None
 
 
@@ -72,7 +82,7 @@ def test_a_folder_belongs_to_the_executor_that_took_it(
     assert taken is not None
     sweep()
     assert taken.path.exists()
-    taken.write(SHAPE, b"head", {}, [])
+    taken.write(SHAPE, b"head", changed())
     taken.leave("next")
     sweep()
     assert Folder.take("shard", "next") is not None
@@ -81,7 +91,7 @@ def test_a_folder_belongs_to_the_executor_that_took_it(
 def test_a_folder_that_is_gone_is_not_left(base: Path) -> None:
     folder = Folder.new("shard")
     shutil.rmtree(folder.path)
-    folder.keep((0, 0), b"rows")
-    folder.write(SHAPE, b"head", {(0, 1): b"rows"}, [(0, 0)])
+    folder.keep((0, 0), ROWS)
+    folder.write(SHAPE, b"head", changed(segments={(0, 1): ROWS}, removed=[(0, 0)]))
     folder.leave("token")
     assert not list(base.iterdir())

@@ -181,13 +181,23 @@ def _arrays(data: bytes) -> dict[str, npt.NDArray[Any]]:
         }
 
 
-def to_ipc(batch: pa.RecordBatch, compressed: bool = False) -> bytes:
+def to_ipc(batch: pa.RecordBatch) -> bytes:
     """A record batch as Arrow IPC bytes."""
-    options = pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None)
+    return ipc_buffer(batch).to_pybytes()  # type: ignore[no-any-return]
+
+
+def ipc_buffer(batch: pa.RecordBatch, compressed: bool = False) -> pa.Buffer:
+    """The same, not copied once more."""
     sink = pa.BufferOutputStream()
+    write_ipc(sink, batch, compressed)
+    return sink.getvalue()
+
+
+def write_ipc(sink: pa.NativeFile, batch: pa.RecordBatch, compressed: bool = False) -> None:
+    """Write a record batch as Arrow IPC bytes."""
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def from_ipc(data: bytes | pa.Buffer) -> pa.RecordBatch:

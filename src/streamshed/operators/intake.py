@@ -345,6 +345,8 @@ def newest_time(plan: Plan, position: int, rows: pa.RecordBatch) -> int:
 
 def in_order_of_time(tuples: Tuples) -> Tuples:
     """The tuples of a batch whose order of arrival is not known, by time."""
+    if (tuples.time[1:] >= tuples.time[:-1]).all():
+        return tuples._replace(arrival_time=tuples.time)
     order = np.argsort(tuples.time, kind="stable")
     columns = [column[order] if column.size else column for column in tuples]
     return Tuples._make(columns)._replace(arrival_time=tuples.time[order])

@@ -63,6 +63,7 @@ from streamshed.operators.restoring import (
     bare,
     find_recent,
     in_order,
+    kept,
     owned,
     read_again,
     rows_again,
@@ -70,6 +71,7 @@ from streamshed.operators.restoring import (
 from streamshed.operators.results import named_results, told_apart_results
 from streamshed.operators.room import allowed, directory, empty_core, enough, roomier
 from streamshed.operators.sample import (
+    OF_ROWS,
     OF_SAMPLE,
     SAMPLE,
     SIEVE,
@@ -443,17 +445,18 @@ class KeyedJoin:
             "numbers": self.core.numbers.copy(),
             "newest": self.core.lanes["newest"].copy(),
         }
-        rows, followed = in_order(self.core), in_order(self.sample.core)
+        states = kept(self._states())
+        moving = self._marking == "moving"
+        rows = np.empty(0, np.int64)
+        if moving or any(form.per in OF_ROWS for _, _, form in states):
+            rows = in_order(self.core)  # not without need: there may be millions
+        followed = in_order(self.sample.core)
         places = places_of(self.core, rows), places_of(self.sample.core, followed)
         if self.sampling:
             arrays["followed"] = bare(self.sample.core, followed)
-        for prefix, state, layout in self._states():
-            for name, form in layout.items():
-                if form.kept:
-                    arrays[prefix + name] = in_use(
-                        getattr(state, name), form, self.shape.lanes, *places
-                    )
-        if self._marking == "moving":
+        for name, array, form in states:
+            arrays[name] = in_use(array, form, self.shape.lanes, *places)
+        if moving:
             arrays[MARKS] = self.marks(rows)
         numbers = {
             "rows_seen": self.intake.rows_seen,

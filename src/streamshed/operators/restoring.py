@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.kernels.core import KEY_HASH, NONE, ROWS_USED, Core
+from streamshed.kernels.core import KEY_HASH, NONE, ROWS_USED, Core, Field
 from streamshed.operators.buffers import WEIGHTLESS, Batch
 from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Snapshot
 from streamshed.operators.intake import NOTHING, Intake, Tuples
@@ -67,6 +67,22 @@ def read_again(intake: Intake, payloads: list[Payload], snapshot: Snapshot) -> R
     batch = Batch._make([*ordered, NOTHING, worth[order], weight])
     marks_in_order = mark[order] if mark.size == order.size else np.zeros(order.size, np.int64)
     return Rows(batch, number_of[order], marks_in_order)
+
+
+def kept(
+    states: list[tuple[str, Any, dict[str, Field]]],
+) -> list[tuple[str, npt.NDArray[Any], Field]]:
+    """The arrays that a checkpoint keeps, with their names and how they are laid out.
+
+    Args:
+        states: what the names of their arrays begin with, the arrays, and their layout.
+    """
+    return [
+        (prefix + name, getattr(state, name), form)
+        for prefix, state, layout in states
+        for name, form in layout.items()
+        if form.kept
+    ]
 
 
 def in_order(core: Core) -> npt.NDArray[np.int64]:

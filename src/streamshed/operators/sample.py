@@ -32,6 +32,8 @@ SAMPLE, TRUE = "sample.", "true."
 
 SIEVE, OF_SAMPLE = ("sieve", "regulars", "beyond"), ("sample row", "sample key")
 """The arrays by name, and those by row or key, that are made anew with the sample."""
+OF_ROWS = ("row", "key", "entry")
+"""The arrays by row or key of the join itself."""
 
 PLACE = np.dtype([("row", np.int32), ("key", np.int32)])
 """Where a row is, and its key."""
@@ -146,7 +148,7 @@ def in_use(
         stored: the places of the rows stored, in the order of their arrival.
         followed: the same of the rows in the sample.
     """
-    if form.per not in (*OF_SAMPLE, "row", "key", "entry"):
+    if form.per not in (*OF_SAMPLE, *OF_ROWS):
         return array.copy()
     places = followed if form.per in OF_SAMPLE else stored
     order: npt.NDArray[Any] = places["row"]

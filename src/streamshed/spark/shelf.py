@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.kernels.core import Memory, Shape
-from streamshed.operators.checkpoint import Head, SegmentName, Snapshot, from_ipc
+from streamshed.operators.checkpoint import Delta, Head, SegmentName, Snapshot, from_ipc, write_ipc
 
 _OWNER, _ABOUT, _HEAD = "owner", "about.json", "head"
 
@@ -112,28 +112,22 @@ class Folder:
         self.memory.files = {name: (file, size) for name, (file, size) in about["files"].items()}
         return Shape(**about["shape"]), snapshot
 
-    def write(
-        self,
-        shape: Shape,
-        head: bytes,
-        blobs: dict[SegmentName, bytes],
-        removed: list[SegmentName],
-    ) -> None:
+    def write(self, shape: Shape, head: bytes, delta: Delta) -> None:
         """Write what a batch has changed besides the arrays."""
-        for name, blob in blobs.items():
-            self.keep(name, blob)
+        for name, rows in delta.segments.items():
+            self.keep(name, rows)
         with self._if_possible():
-            for name in removed:
+            for name in delta.removed:
                 self._segment(name).unlink(missing_ok=True)
             (self.path / _HEAD).write_bytes(head)
             about = {"shape": asdict(shape), "files": self.memory.files}
             (self.path / _ABOUT).write_text(json.dumps(about))
             (self.path / _OWNER).write_text(str(os.getppid()))
 
-    def keep(self, name: SegmentName, blob: bytes) -> None:
+    def keep(self, name: SegmentName, rows: pa.RecordBatch) -> None:
         """Write a segment."""
-        with self._if_possible():
-            self._segment(name).write_bytes(blob)
+        with self._if_possible(), pa.OSFile(str(self._segment(name)), "wb") as file:
+            write_ipc(file, rows)
 
     def leave(self, token: str) -> None:
         """Put the folder where the next one finds it; whatever else is left of the shard goes."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamshed.operators.auto import running_join
-from streamshed.operators.checkpoint import Head, SegmentName, Snapshot, from_ipc, to_ipc
+from streamshed.operators.checkpoint import Head, SegmentName, Snapshot, from_ipc, ipc_buffer
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.plan import Plan
 from streamshed.spark.shelf import Folder
@@ -95,9 +95,9 @@ class Store:
             bitmap = parts.pop(BITMAP, None)
             if bitmap is not None:
                 snapshot.live[name] = np.frombuffer(bitmap, np.uint8)
-            blob = b"".join(parts[part] for part in range(len(parts)))
-            folder.keep(name, blob)
-            snapshot.segments[name] = from_ipc(blob)
+            rows = from_ipc(b"".join(parts[part] for part in range(len(parts))))
+            folder.keep(name, rows)
+            snapshot.segments[name] = rows
         return snapshot
 
     def save(self, state: Live) -> int:
@@ -106,18 +106,18 @@ class Store:
         token = uuid.uuid4().hex
         state.version += 1
         head = delta.head.to_bytes()
-        blobs = {name: to_ipc(rows) for name, rows in delta.segments.items()}
         for name in delta.removed:
             for part in range(BITMAP, state.parts.pop(name)):
                 self.state.removeKey((*name, part))
         written = len(head)
         for name, rows in delta.segments.items():
-            blob = to_ipc(rows, compressed=True)
-            written += len(blob)
-            starts = range(0, len(blob), PART)
+            blob = ipc_buffer(rows, compressed=True)
+            written += blob.size
+            starts = range(0, blob.size, PART)
             state.parts[name] = len(starts)
             for part, start in enumerate(starts):
-                self._write((*name, part), blob[start : start + PART])
+                some = blob.slice(start, min(PART, blob.size - start))
+                self._write((*name, part), some.to_pybytes())
         for name, bitmap in delta.live.items():
             self._write((*name, BITMAP), bitmap.tobytes())
         about = {
@@ -127,7 +127,7 @@ class Store:
             "parts": [(*name, count) for name, count in state.parts.items()],
         }
         self._write(HEAD, head, json.dumps(about))
-        state.folder.write(state.join.shape, head, blobs, delta.removed)
+        state.folder.write(state.join.shape, head, delta)
         state.folder.leave(token)
         _live[token] = state
         return written
