@@ -8,18 +8,15 @@ from streamshed.kernels.compiling import driver
 
 
 @driver
-def merge_order(arrival_time, starts):  # type: ignore[no-untyped-def]
-    """The order of processing of tuples that stand stream by stream.
+def merge_order(arrival_time, starts, order):  # type: ignore[no-untyped-def]
+    """Find the order of processing of tuples that stand stream by stream.
 
     Args:
         arrival_time: the time at which each tuple arrives, ascending within each stream.
         starts: where each stream begins, and where the last one ends.
-
-    Returns:
-        Positions by (arrival time, stream, position).
+        order: where to put positions by (arrival time, stream, position).
     """
     streams = starts.size - 1
-    order = np.empty(arrival_time.size, np.int64)
     heads = starts[:-1].copy()
     # The streams that have tuples left, in their order; few, so a scan finds the next fastest.
     left = np.empty(streams, np.int64)
@@ -65,23 +62,19 @@ def merge_order(arrival_time, starts):  # type: ignore[no-untyped-def]
         for position in range(heads[left[0]], starts[left[0] + 1]):
             order[filled] = position
             filled += 1
-    return order
 
 
 @driver
-def in_order(order, stream, time, hashed, payload):  # type: ignore[no-untyped-def]
+def put_in_order(order, columns, ordered):  # type: ignore[no-untyped-def]
     """Four columns in a new order; faster in one go than one by one."""
-    streams = np.empty(order.size, np.int32)
-    times = np.empty(order.size, np.int64)
-    hashes = np.empty(order.size, np.uint64)
-    payloads = np.empty(order.size, np.int64)
+    stream, time, hashed, payload = columns
+    streams, times, hashes, payloads = ordered
     for i in range(order.size):
         place = order[i]
         streams[i] = stream[place]
         times[i] = time[place]
         hashes[i] = hashed[place]
         payloads[i] = payload[place]
-    return streams, times, hashes, payloads
 
 
 @driver

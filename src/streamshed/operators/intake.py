@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streamshed.errors import InputError, listed
 from streamshed.kernels.core import NEVER
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
-from streamshed.kernels.merging import in_order, merge_order, running_maximum
+from streamshed.kernels.merging import merge_order, put_in_order, running_maximum
 from streamshed.operators.buffers import WEIGHTLESS, Batch
 from streamshed.operators.plan import Plan, StreamPlan
 
@@ -305,7 +305,9 @@ def merged(parts: Sequence[Tuples]) -> Batch:
         return Batch(*only[:6], only.importance)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([part.time.size for part in parts], out=starts[1:])
-    order = merge_order(np.concatenate([part.arrival_time for part in parts]), starts)
+    # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
+    order = np.empty(starts[-1], np.int64)
+    merge_order(np.concatenate([part.arrival_time for part in parts]), starts, order)
     null, worth, importance = NOTHING, WORTHLESS, WEIGHTLESS
     if any(part.null.size for part in parts):
         null = np.concatenate([_or_none(part.null, part.time.size) for part in parts])[order]
@@ -313,8 +315,10 @@ def merged(parts: Sequence[Tuples]) -> Batch:
         worth = np.concatenate([part.worth for part in parts])[order]
     if any(part.importance.size for part in parts):
         importance = np.concatenate([part.importance for part in parts])[order]
-    columns = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    return Batch._make([*in_order(order, *columns), null, worth, importance])
+    columns = tuple(np.concatenate([part[i] for part in parts]) for i in range(4))
+    ordered = tuple(np.empty_like(column) for column in columns)
+    put_in_order(order, columns, ordered)
+    return Batch._make([*ordered, null, worth, importance])
 
 
 def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
