@@ -13,7 +13,7 @@ from oracles.rules import mix
 from streamshed.errors import SpecError
 from streamshed.kernels.core import ARRIVALS, RESULTS
 from streamshed.kernels.random import GOLDEN
-from streamshed.operators import trials
+from streamshed.operators import resting, trials
 from streamshed.operators.auto import AutoJoin, running_join
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import key_hash, merged
@@ -26,8 +26,10 @@ Streams = dict[str, pa.Table]
 
 @pytest.fixture
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds so short that small workloads have many, and the worst policy sheds first."""
+    """Rounds and rests so short that small workloads have many; the worst policy sheds first."""
     monkeypatch.setattr(trials, "SHORTEST_ROUND", 200)
+    monkeypatch.setattr(resting, "AWAKE", 10)
+    monkeypatch.setattr(resting, "FIRST_REST", 3)
     monkeypatch.setattr(trials, "LEAST_ROWS", 10)
     monkeypatch.setattr(auto, "CANDIDATES", auto.CANDIDATES[::-1])
 
@@ -84,7 +86,10 @@ def test_it_needs_keys_that_are_followed() -> None:
 
 
 @pytest.mark.usefixtures("short_rounds")
-def test_each_policy_is_tried_as_an_ordinary_join_over_some_keys() -> None:
+def test_each_policy_is_tried_as_an_ordinary_join_over_some_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resting, "AWAKE", 1000)
     streams = changing()
     operator = operator_of(join_of(streams), streams)
     assert isinstance(operator, AutoJoin)
@@ -130,13 +135,37 @@ def test_another_policy_takes_over_only_if_it_is_clearly_better() -> None:
     made = {first: 1000, second: 1010}
     for policy, results in made.items():
         tried.joins[policy].core.numbers[RESULTS] = results
-    assert tried.best(first, newest) == first
+    assert tried.end_round(first, newest, 0) == first
     for _ in range(4):  # once or twice may be luck
         tried.joins[second].core.numbers[RESULTS] += 2000
-        assert tried.best(first, newest) == first
+        assert tried.end_round(first, newest, 0) == first
     tried.joins[second].core.numbers[RESULTS] += 2000
-    assert tried.best(first, newest) == second
-    assert tried.best(second, newest) == second
+    assert tried.end_round(first, newest, 0) == second
+    assert tried.end_round(second, newest, 0) == second
+
+
+@pytest.mark.usefixtures("short_rounds")
+def test_trials_rest_when_nothing_changes_and_then_begin_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto, "CANDIDATES", auto.CANDIDATES[::-1])  # the best sheds first
+    monkeypatch.setattr(resting, "AWAKE", 4)
+    monkeypatch.setattr(resting, "CHANGE", 1e9)
+    streams = dict(ExistenceWorkload(streams=3, tuples=2000, spread=5.0, seed=1).tables())
+    operator = operator_of(join_of(streams, rows=30), streams)
+    assert isinstance(operator, AutoJoin)
+    tried = operator.trials
+    had, rested = [], []
+    for piece in pieces(streams, range(10, 2000, 10)):
+        fed(operator, piece)
+        had.append(tried.arrived())
+        rested.append(tried.rest.left > 0)
+    assert operator.ledger().switches == 0
+    assert all(arrived == 0 for arrived, rests in zip(had, rested, strict=True) if rests)
+    assert rested.count(True) > rested.count(False) / 2
+    ends = [place for place in range(1, len(rested)) if rested[place - 1] and not rested[place]]
+    assert len(ends) > 1
+    assert all(had[place + 5] > 0 for place in ends if place + 5 < len(had))
 
 
 @pytest.mark.usefixtures("short_rounds")

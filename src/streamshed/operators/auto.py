@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.kernels.core import ARRIVALS, Memory, Shape
+from streamshed.kernels.core import ARRIVALS, RESULTS, Memory, Shape
 from streamshed.ledger import Ledger
 from streamshed.operators.buffers import Batch
 from streamshed.operators.checkpoint import Head, Snapshot
@@ -60,7 +60,8 @@ class AutoJoin(KeyedJoin):
             self.trials.run(part)
             done += part.time.size
             if part.time.size == left:
-                best = self.trials.best(self.policy, self.core.lanes["newest"])
+                made = int(self.core.numbers[RESULTS])
+                best = self.trials.end_round(self.policy, self.core.lanes["newest"], made)
                 if best != self.policy:
                     self._switch(best)
 

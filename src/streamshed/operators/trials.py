@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from streamshed.kernels.core import ARRIVALS, RESULTS
 from streamshed.kernels.random import GOLDEN, mix
 from streamshed.operators.buffers import Batch
 from streamshed.operators.checkpoint import Head
+from streamshed.operators.following import teach
 from streamshed.operators.intake import Intake
 from streamshed.operators.keyed import MARKS, KeyedJoin
 from streamshed.operators.plan import Plan
+from streamshed.operators.resting import Rest
 from streamshed.operators.restoring import bare, in_order, rows_again
 from streamshed.operators.sample import sample_bytes
 from streamshed.policies.auto import candidates
@@ -38,7 +40,7 @@ ROWS = "rows"
 
 
 class Trials:
-    """The policies that may shed, each at work on the same part of the keys.
+    """The policies that may shed, each at work on the same part of the keys, except at rest.
 
     Args:
         plan: the join, with the policy left open.
@@ -52,12 +54,20 @@ class Trials:
             self.rate /= 2
         self.round = min(max(ROUND * sum(budgets), SHORTEST_ROUND), LONGEST_ROUND)
         self.salt = np.uint64((plan.seed + 1) * int(GOLDEN) % 2**64)
+        self.plan = plan
+        self.intake = intake
+        self.rest = Rest()
+        self.results = 0  # of the join itself, up to the last round
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with empty windows."""
         self.joins = {
-            policy: KeyedJoin(_in_miniature(plan, policy, self.rate), whole=False)
-            for policy in candidates(plan)
+            policy: KeyedJoin(_in_miniature(self.plan, policy, self.rate), whole=False)
+            for policy in candidates(self.plan)
         }
         for join in self.joins.values():
-            join.intake = intake
+            join.intake = self.intake
         self.made = dict.fromkeys(self.joins, 0)
         self.lately = {policy: [0] * WEIGHTS.size for policy in self.joins}
 
@@ -71,6 +81,8 @@ class Trials:
 
     def run(self, batch: Batch) -> None:
         """Let every policy have those of some tuples whose keys are in the trial."""
+        if self.rest.left > 0:
+            return
         places = np.arange(batch.time.size)
         if self.rate < 1:
             places = chosen(batch.hash, self.salt, np.uint64(self.rate * 2**64))
@@ -79,13 +91,31 @@ class Trials:
             for _ in join.process(part):
                 pass
 
-    def best(self, present: Policy, newest: npt.NDArray[np.int64]) -> Policy:
+    def end_round(self, present: Policy, newest: npt.NDArray[np.int64], results: int) -> Policy:
         """End a round; returns the policy that is to shed from now on.
 
         Args:
             present: the one that sheds now.
             newest: the newest time seen of each stream.
+            results: those that the join has made so far.
         """
+        resting = self.rest.left > 0
+        best = present if resting else self._best(present, newest)
+        self.rest.round_ends(results - self.results, best != present)
+        self.results = results
+        if self.rest.left > 0 and not resting:
+            self._clear()
+        return best
+
+    def _clear(self) -> None:
+        """Let go of all rows, which will not be followed during a rest; what was learned stays."""
+        tried = self.joins
+        self._begin()
+        for policy, join in self.joins.items():
+            teach(join.state, join.sample, tried[policy].state, tried[policy].sample)
+
+    def _best(self, present: Policy, newest: npt.NDArray[np.int64]) -> Policy:
+        """The policy that did best of late, if that is sure; else the present one."""
         for policy, join in self.joins.items():
             made = int(join.core.numbers[RESULTS])
             self.lately[policy] = [made - self.made[policy], *self.lately[policy][:-1]]
@@ -99,7 +129,7 @@ class Trials:
         return best if better else present
 
     def arrived(self) -> int:
-        """How many tuples each policy has had."""
+        """How many tuples each policy has had since the last rest."""
         return int(next(iter(self.joins.values())).core.numbers[ARRIVALS])
 
     def warm(self) -> None:
@@ -112,7 +142,10 @@ class Trials:
 
     def saved(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """All that is needed to go on later: numbers, and arrays by name."""
-        numbers = {policy.name: [self.made[policy], self.lately[policy]] for policy in self.joins}
+        numbers: dict[str, Any] = {
+            policy.name: [self.made[policy], self.lately[policy]] for policy in self.joins
+        }
+        numbers |= {"rest": astuple(self.rest), "results": self.results}
         arrays: dict[str, npt.NDArray[Any]] = {}
         for policy, join in self.joins.items():
             rows = in_order(join.core)
@@ -122,6 +155,7 @@ class Trials:
 
     def go_on(self, numbers: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Be as when that was saved."""
+        self.rest, self.results = Rest(*numbers["rest"]), numbers["results"]
         for policy, join in self.joins.items():
             prefix = f"trial.{policy.name}."
             kept = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
