@@ -216,7 +216,8 @@ def hear_of(policy, sample, row):  # type: ignore[no-untyped-def]
 @aside
 def learn_from(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
     """Take over what another has learned; the keys that it still watches count no more."""
-    policy.horizon[0] = other.horizon[0]
+    for i in range(policy.horizon.size):
+        policy.horizon[i] = other.horizon[i]
     take_prospects(policy, other, other_sample)
     for i in range(policy.fit.size):
         policy.fit[i] = other.fit[i]

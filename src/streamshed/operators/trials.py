@@ -35,6 +35,9 @@ MARGIN = 0.03
 """The part of the present policy's results that another must have made more to take over..."""
 DOUBT = 2.0
 """...and how many times what differences vary by."""
+ASTRAY = 2.0
+"""How many times more or fewer results than its due the present policy may make in miniature, if
+trials are to be trusted: keys that make most of the results may be in the trial, or not."""
 
 ROWS = "rows"
 
@@ -57,7 +60,7 @@ class Trials:
         self.plan = plan
         self.intake = intake
         self.rest = Rest()
-        self.results = 0  # of the join itself, up to the last round
+        self.results = 0  # of the join itself, up to the end of the last round
         self._begin()
 
     def _begin(self) -> None:
@@ -70,6 +73,7 @@ class Trials:
             join.intake = self.intake
         self.made = dict.fromkeys(self.joins, 0)
         self.lately = {policy: [0] * WEIGHTS.size for policy in self.joins}
+        self.true = [0] * WEIGHTS.size  # the results of the join itself in the last rounds
 
     @property
     def nbytes(self) -> int:
@@ -100,9 +104,10 @@ class Trials:
             results: those that the join has made so far.
         """
         resting = self.rest.left > 0
+        made, self.results = results - self.results, results
+        self.true = [made, *self.true[:-1]]
         best = present if resting else self._best(present, newest)
-        self.rest.round_ends(results - self.results, best != present)
-        self.results = results
+        self.rest.round_ends(made, best != present)
         if self.rest.left > 0 and not resting:
             self._clear()
         return best
@@ -122,6 +127,9 @@ class Trials:
             self.made[policy] = made
             join.advance(newest)
         merit = {policy: float(WEIGHTS @ made) for policy, made in self.lately.items()}
+        due = float(WEIGHTS @ self.true) * self.rate
+        if not due / ASTRAY <= merit[present] <= due * ASTRAY:
+            return present
         best = max(merit, key=lambda policy: merit[policy])
         more = np.subtract(self.lately[best], self.lately[present])
         doubt = DOUBT * float(np.linalg.norm(WEIGHTS * more))
@@ -145,7 +153,7 @@ class Trials:
         numbers: dict[str, Any] = {
             policy.name: [self.made[policy], self.lately[policy]] for policy in self.joins
         }
-        numbers |= {"rest": astuple(self.rest), "results": self.results}
+        numbers |= {"rest": astuple(self.rest), "results": self.results, "true": self.true}
         arrays: dict[str, npt.NDArray[Any]] = {}
         for policy, join in self.joins.items():
             rows = in_order(join.core)
@@ -155,7 +163,8 @@ class Trials:
 
     def go_on(self, numbers: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Be as when that was saved."""
-        self.rest, self.results = Rest(*numbers["rest"]), numbers["results"]
+        self.rest = Rest(*numbers["rest"])
+        self.results, self.true = numbers["results"], numbers["true"]
         for policy, join in self.joins.items():
             prefix = f"trial.{policy.name}."
             kept = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
