@@ -189,10 +189,10 @@ def test_what_was_learned_stays_through_a_rest() -> None:
     first = made()
     operator.trials._clear()
     assert made() == 0
+    hours = pa.scalar(10**10, pa.duration("us"))
+    place = streams["s1"].schema.get_field_index("time")
     later = {
-        name: table.set_column(
-            table.schema.get_field_index("time"), "time", pc.add(table["time"], 10**10)
-        )
+        name: table.set_column(place, "time", pc.add(table["time"], hours))
         for name, table in streams.items()
     }
     fed(operator, later)
