@@ -297,7 +297,7 @@ class RunningRelation:
         facts = self.facts
         codes = int(facts.numbers[KEYS_USED]) + more
         if codes * CODE_WORDS > facts.keys.size:
-            room = codes if self.used == 0 else 2 * codes
+            room = codes if self.used == 0 else _some_more(codes)
             self.facts = facts = facts._replace(keys=_larger(facts.keys, room * CODE_WORDS))
         if directory(codes) > facts.table.size:
             self.facts = facts._replace(table=np.zeros(directory(codes), np.uint64))
@@ -308,7 +308,7 @@ class RunningRelation:
         facts, width = self.facts, len(self.plan.streams)
         if places * width <= facts.entries.size:
             return
-        places = places if self.used == 0 else 2 * places
+        places = places if self.used == 0 else _some_more(places)
         if places >= 2**31:
             raise InputError(
                 f"relation {self.through.relation.name!r} needs {places:,} places in its index,"
@@ -340,6 +340,11 @@ class RunningRelation:
         first = np.array(self.starts, np.int64)[found]
         segment = np.array(self.segments, np.int64)[found]
         return places_in(0, numbers - first) + (segment << PLACE_BITS)
+
+
+def _some_more(size: int) -> int:
+    """Room for as many and some more; a large relation need not be doubled for a few changes."""
+    return size + size // 8 + _MANY
 
 
 def _larger(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

@@ -14,6 +14,7 @@ from streamshed.kernels.core import (
     BOUNDLESS,
     CLOCK,
     NEVER,
+    ROWS_USED,
     Field,
     Memory,
     Shape,
@@ -24,10 +25,11 @@ from streamshed.ledger import Ledger
 from streamshed.operators.buffers import CHANGE, Batch, out_room
 from streamshed.operators.checkpoint import Head, Snapshot
 from streamshed.operators.keyed import CHUNK, OUTPUT, POLICY, Block, KeyedJoin, Late
+from streamshed.operators.keyed_loop import live_rows
 from streamshed.operators.links import Links, Through, links_layout
 from streamshed.operators.plan import Plan, RelationPlan
 from streamshed.operators.relating import NO_CHANGES, RunningRelation
-from streamshed.operators.restoring import NO_TIMES, Rows, in_order
+from streamshed.operators.restoring import NO_TIMES, Rows
 from streamshed.operators.results import related_results
 from streamshed.operators.star_loop import StarOut, change_again, link_again, run_through
 from streamshed.policies import Policy
@@ -80,7 +82,8 @@ class StarJoin(KeyedJoin):
     def process(self, batch: Batch) -> Iterator[Block | Late]:
         """Process tuples in their order; facts that nobody can use any more are given up first."""
         if self.relation.grown():
-            self.relation.give_up(self._horizon(self.core.rows["time"][in_order(self.core)]))
+            rows = self.core.rows[: self.core.numbers[ROWS_USED]]
+            self.relation.give_up(self._horizon(rows["time"][live_rows(rows)]))
         yield from super().process(batch)
 
     def _horizon(self, stored: npt.NDArray[np.int64]) -> int:
