@@ -202,27 +202,37 @@ class RunningRelation:
             number = (first - 1 + np.cumsum(insert)).astype(np.int32)
             yield Changes(times, insert, number, codes)
 
-    def read_until(self, time: int) -> Changes:
-        """The changes up to a time, and perhaps some after it, that were not made yet."""
-        while self.read_more(time):
-            pass
+    def read_until(self, time: int) -> None:
+        """Read all changes up to a time, and perhaps some after it."""
+        parts = []
+        while (more := self._next(time)) is not None:
+            parts.append(more)
+        self._await(parts)
         self.asked = max(self.asked, time)
-        return self.coming
 
     def read_more(self, time: int) -> bool:
         """Read some more of the changes up to a time; False if all of them are read."""
+        more = self._next(time)
+        self._await([] if more is None else [more])
+        return more is not None
+
+    def _next(self, time: int) -> Changes | None:
+        """Some more of the changes up to a time; None if all of them are read."""
         if self.told > time:
-            return False
+            return None
         more = next(self.news, None)
-        if more is None:
-            self.told = FOR_EVER
         if more is None or more.time.size == 0:
-            return False
+            self.told = self.told if more is not None else FOR_EVER
+            return None
         self.told = int(more.time[-1])
-        parts = zip(self.coming, more)
-        self.coming = Changes._make(np.concatenate(columns) for columns in parts)
-        self._reserve()
-        return True
+        return more
+
+    def _await(self, more: list[Changes]) -> None:
+        """Put changes with those that are to come, and make room for the facts they insert."""
+        if more:
+            parts = zip(*[self.coming, *more])
+            self.coming = Changes._make(np.concatenate(column) for column in parts)
+            self._reserve()
 
     def made(self, number: int) -> None:
         """So many of the changes that were to come have been made."""

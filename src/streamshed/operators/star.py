@@ -99,6 +99,9 @@ class StarJoin(KeyedJoin):
     def _run(self, batch: Batch) -> Iterator[Block | Late]:
         known = batch.time[~batch.null] if batch.null.size else batch.time
         if known.size:
+            # What has changed before all of them need not wait to be known as a whole.
+            while self.relation.read_more(int(known[0])):
+                self._change(int(known[0]))
             self.seen = max(self.seen, int(known.max()))
             self.relation.read_until(self.seen)
         batch, self.codes = self.relation.encoded(batch)
@@ -214,8 +217,12 @@ class StarJoin(KeyedJoin):
         more = True
         while more:
             more = self.relation.read_more(time)
-            change_again(self.core, self.teller, self.relation.coming, time, self.work.cursor)
-            self.relation.made(int(self.work.cursor[CHANGE]))
+            self._change(time)
             if self.relation.grown():
                 self.relation.give_up(horizon)
         self.relation.asked = time
+
+    def _change(self, time: int) -> None:
+        """Make the changes up to a time that were read."""
+        change_again(self.core, self.teller, self.relation.coming, time, self.work.cursor)
+        self.relation.made(int(self.work.cursor[CHANGE]))

@@ -349,6 +349,6 @@ def link_again(core, through, batch, codes, arrivals, marks, anew):  # type: ign
 
 @loop
 def change_again(core, through, changes, time, cursor):  # type: ignore[no-untyped-def]
-    """Let the relation change up to a time, before any row is stored."""
+    """Let the relation change up to a time, before any row comes."""
     cursor[CHANGE] = 0
     change_until(core, through, changes, time, cursor)
