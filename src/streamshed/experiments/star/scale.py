@@ -31,5 +31,5 @@ class Scale:
 FULL = Scale()
 
 QUICK = Scale(
-    seeds=(1, 2, 3), memories=(4, 10, 20), facts=(50, 250, 1000), online=(10, 40), values=(50,)
+    seeds=(1, 2, 3), memories=(4, 10, 20), facts=(50, 250, 1000), online=(10, 40, 100), values=(50,)
 )
