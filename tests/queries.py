@@ -12,21 +12,50 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import streamshed as ss
+from engine import spec, windowed
 from oracles.rows import Workload
 from oracles.workloads import generated
 from streaming import Files, counts, cut, rows
 from streamshed.ledger import Ledger
+from streamshed.policies import Importance
 
 TESTS = Path(__file__).parent
 BATCHES = 6
 PATIENCE = 600.0
 
 
+THROUGH = "through"
+"""In place of a policy: a join through a relation that changes, weighed."""
+
+
+def joined(policy: str) -> ss.Join:
+    """The join that is to be done with the workload of a policy."""
+    return through(workload(policy)) if policy == THROUGH else spec(workload(policy))
+
+
+def through(workload: Workload, dynamic: bool = True) -> ss.Join:
+    """A join of the same streams through a relation, by the importance of matches."""
+    names = [str(name) for name in workload.names]
+    keys = np.arange(24)
+    columns = {f"k{p}": keys * (1, 5, 7, 11)[p] % 12 for p in range(len(names))}
+    facts = pa.table({**columns, "f": keys})
+    first, last = facts.slice(0, 18), facts.slice(12)
+    changes = last.append_column("time", pa.array(np.arange(12) * 7))
+    changes = changes.append_column("change", pa.array(["delete", "insert"] * 6))
+    relation = ss.relation(first, name="fact", changes=changes if dynamic else None)
+    join = windowed(ss.join(*names).on("k").seed(workload.seed), workload).weigh(by="worth")
+    join = join.through(relation, **{name: f"k{p}" for p, name in enumerate(names)})
+    return join.shed(Importance(matches="now")) if workload.bounded else join
+
+
 def workload(policy: str) -> Workload:
     """Streams in order of time, bounded unless the policy is `exact`."""
+    policy = "oldest" if policy == THROUGH else policy
     bounded = {"keep_rows": (9, 6, 12), "policy": policy} if policy != "exact" else {}
     return generated(3, rows=90, keys=12, skew=0.5, window=("time", 30), **bounded)
 

@@ -16,6 +16,7 @@ from streamshed.join import Join, join
 
 if TYPE_CHECKING:
     from streamshed import policies
+    from streamshed.database import postgres
     from streamshed.estimates import Estimate
     from streamshed.ledger import Ledger
     from streamshed.relations import relation
@@ -33,6 +34,7 @@ __all__ = [
     "__version__",
     "join",
     "policies",
+    "postgres",
     "relation",
 ]
 
@@ -41,6 +43,8 @@ def __getattr__(name: str) -> Any:
     # These bring Arrow and a compiler along; who only describes joins need not wait for them.
     if name == "policies":
         return importlib.import_module("streamshed.policies")
+    if name == "postgres":
+        return importlib.import_module("streamshed.database").postgres
     if name == "relation":
         return importlib.import_module("streamshed.relations").relation
     if name == "Estimate":

@@ -424,7 +424,7 @@ def _outcome(claim: Any) -> str:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark: keyed, policies, spark.")],
+    name: Annotated[str, typer.Argument(help="Which benchmark: keyed, policies, spark, star.")],
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
     ] = False,

@@ -12,7 +12,7 @@ from streamshed.columns import Column
 from streamshed.durations import LIMIT, Duration, to_units
 from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.operators.plan import Plan, RelationPlan, StreamPlan
-from streamshed.policies import ByColumn, Density, Importance, Oldest, Policy
+from streamshed.policies import ByColumn, Density, Oldest, Policy, Promise
 from streamshed.spec import Spec, too_few
 
 
@@ -32,7 +32,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
     inputs = _inputs(spec, schemas)
     if spec.by is not None:
         _check_by(spec, spec.by, inputs[0])
-    policy = spec.policy or _default_policy(spec)
+    policy = _policy(spec)
     time_type = _time_type(spec, inputs)
     plan = Plan(
         streams=_streams(spec, inputs, policy, time_type),
@@ -52,11 +52,12 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
     return plan
 
 
-def _default_policy(spec: Spec) -> Policy:
-    """The policy that decides where none is named."""
-    if spec.through_relation is not None:
-        return Oldest() if spec.weights is None else Importance()
-    return Oldest() if spec.sample_rate == 0 else Density()
+def _policy(spec: Spec) -> Policy:
+    """The policy that decides: the one that was named, or else density, where it can learn."""
+    through = spec.through_relation is not None
+    chosen = spec.policy or (Oldest() if spec.sample_rate == 0 and not through else Density())
+    # Through a relation rows share no key, and what they promise is learned from all arrivals.
+    return Promise() if through and isinstance(chosen, Density) else chosen
 
 
 def _check_complete(spec: Spec) -> None:
@@ -121,7 +122,7 @@ def _check_policy(plan: Plan) -> None:
     if plan.through is not None and plan.policy.ranks_keys:
         raise SpecError(
             f"shed({plan.policy.name!r}) ranks the keys that streams share, and through a relation "
-            "they share none; use 'importance', 'random', 'oldest' or by=column"
+            "they share none; use 'density', 'importance', 'random', 'oldest' or by=column"
         )
     plan.policy.check(plan)
 

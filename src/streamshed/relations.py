@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -45,12 +45,21 @@ class Relation:
     def __repr__(self) -> str:
         return f"<{WHAT} {self.name!r}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What was opened here is opened anew elsewhere.
+        return type(self), tuple(getattr(self, part.name) for part in fields(self))
+
     @cached_property
     def rows(self) -> Source | None:
         """The rows that are there from the start, opened."""
         if self.data is None:
             return None
         source = open_source(self.name, self.data, WHAT)
+        if source.grows:
+            raise InputError(
+                f"relation {self.name!r}: {self.data!r} is a table of changes, as it has a version;"
+                " give it as relation(changes=…), or leave the version out"
+            )
         if source.rows is None:  # a reader can be read once only, and a relation is asked again
             table = pa.Table.from_batches(source.batches(), source.schema)
             source = open_source(self.name, table, WHAT)
@@ -71,6 +80,11 @@ class Relation:
         assert self.news is not None
         told = (self.time, self.change)
         return pa.schema([column for column in self.news.schema if column.name not in told])
+
+    @property
+    def grows(self) -> bool:
+        """Whether its changes have no end."""
+        return self.news is not None and self.news.grows
 
     def column(self, name: str, role: str) -> Column:
         """One of the columns of the relation."""
@@ -103,8 +117,10 @@ class Relation:
         """The rows that are there from the start, with some of the columns."""
         if self.rows is None:
             return pa.RecordBatch.from_pylist([], schema=schema)
-        none = pa.RecordBatch.from_pylist([], schema=schema)
-        return pa.concat_batches([none, *self.rows.of(schema).batches()])
+        batches = list(self.rows.of(schema).batches())
+        if len(batches) == 1:  # it may be mapped, and need not be copied
+            return batches[0]
+        return pa.concat_batches([pa.RecordBatch.from_pylist([], schema=schema), *batches])
 
     def check_changes(self, needed: list[str]) -> None:
         """Refuse changes that do not have the columns that are needed of them."""
@@ -123,10 +139,8 @@ class Relation:
         """The changes as rows with the given columns, and for each whether it is an insertion."""
         if self.news is None:
             return
-        bounds = [name for name in self.ends() if name is not None]
-        given = [name for name in schema.names if name not in bounds]
-        wanted = list(dict.fromkeys([*given, self.time, self.change]))
-        for batch in self.news.of(pa.schema([self.news.schema.field(n) for n in wanted])).batches():
+        bounds = self._bounds()
+        for batch in self.news.of(self.change_schema(schema)).batches():
             inserted = self._kinds(batch)
             columns = [
                 self._bound(batch, name, schema) if name in bounds else batch.column(name)
@@ -135,6 +149,17 @@ class Relation:
             rows = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
             named = [*schema.names, CHANGE_TIME]
             yield pa.RecordBatch.from_arrays([*rows, batch.column(self.time)], named), inserted
+
+    def change_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of changes that are needed where these are of the relation."""
+        assert self.news is not None
+        bounds = self._bounds()
+        given = [name for name in schema.names if name not in bounds]
+        wanted = dict.fromkeys([*given, self.time, self.change])
+        return pa.schema([self.news.schema.field(name) for name in wanted])
+
+    def _bounds(self) -> list[str]:
+        return [name for name in self.ends() if name is not None]
 
     def _bound(self, batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.Array:
         """What stands in a bound of a row that was inserted: valid from then on, without an end."""
@@ -171,15 +196,16 @@ def relation(
     """Describe a relation through which streams are to be joined.
 
     Args:
-        data: Its rows: an Arrow table, record batch or reader, a pandas or Polars frame, a DuckDB
-            relation, or the path of a Parquet file. None if all of them come by changes.
+        data: Its rows: an Arrow table, record batch or reader, a pandas, Polars or Spark frame, a
+            DuckDB relation, the path of a Parquet file, or a table by `postgres`. None if all of
+            them come by changes.
         name: The column of results that holds the row of the relation.
         begin: The column that says from when on a row is valid; `"begin"` if there is such a one.
             Without it, and where it is null, a row is valid from the beginning.
         end: The column that says up to when, that time excluded; `"end"` if there is such a one.
             Without it, and where it is null, a row is valid for ever.
         changes: Rows that are inserted and deleted in the course of time, in the order of their
-            times; of the same kinds as `data`.
+            times; of the same kinds as `data`, or a table by `postgres` that is read as it grows.
         time: The column of the changes that says when.
         change: The column of the changes that says what: `"insert"` or `"delete"`.
 

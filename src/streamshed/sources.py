@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamshed.database import Postgres
 from streamshed.errors import InputError
 
 _BATCH = 1 << 16
@@ -27,6 +28,8 @@ class Source:
     """Whether all rows are in memory anyway, so that nothing is gained by letting go of some."""
     rows: int | None
     """The number of rows, where it is known beforehand."""
+    grows: bool = False
+    """Whether it has no end: where there are no more rows at present, an empty batch is read."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows."""
@@ -89,6 +92,8 @@ def _opened(name: str, data: Any) -> Source:
         return _whole(name, data)
     if isinstance(data, pa.RecordBatch):
         return _whole(name, pa.Table.from_batches([data]))
+    if isinstance(data, Postgres):
+        return _whole(name, data.rows(name)) if data.version is None else _growing(name, data)
     if isinstance(data, (str, Path)):
         return _parquet(name, Path(data))
     if isinstance(data, pa.RecordBatchReader):
@@ -96,6 +101,8 @@ def _opened(name: str, data: Any) -> Source:
     kind = type(data).__module__.partition(".")[0]
     if kind == "pandas":
         return _whole(name, pa.Table.from_pandas(data, preserve_index=False))
+    if kind == "pyspark" and hasattr(data, "toArrow"):
+        return _whole(name, _collected(name, data))
     if kind == "polars" and hasattr(data, "collect"):
         data = data.collect()
     if hasattr(data, "__arrow_c_stream__"):
@@ -109,9 +116,19 @@ def _opened(name: str, data: Any) -> Source:
         return _iterated(name, iter(data))
     raise InputError(
         f"{name}: a {type(data).__name__} cannot be read; give an Arrow table or reader,"
-        " a pandas or Polars frame, a DuckDB relation, the path of a Parquet file, or an iterator"
-        " of record batches"
+        " a pandas, Polars or Spark frame, a DuckDB relation, the path of a Parquet file, or an"
+        " iterator of record batches"
     )
+
+
+def _collected(name: str, frame: Any) -> pa.Table:
+    """The rows of a Spark DataFrame."""
+    if frame.isStreaming:
+        raise InputError(
+            f"{name}: a DataFrame that streams has no end and cannot be read here; read it with"
+            " spark.read, or give it to .stream() as one of the streams"
+        )
+    return frame.toArrow()
 
 
 def _whole(name: str, table: pa.Table) -> Source:
@@ -138,6 +155,13 @@ def _parquet(name: str, path: Path) -> Source:
             yield batch.select(columns)
 
     return Source(name, file.schema_arrow, read, whole=False, rows=file.metadata.num_rows)
+
+
+def _growing(name: str, table: Postgres) -> Source:
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return table.news(name, columns)
+
+    return Source(name, table.schema(name), read, whole=False, rows=None, grows=True)
 
 
 def _streamed(name: str, schema: pa.Schema, batches: Iterable[Any]) -> Source:

@@ -18,7 +18,7 @@ from .simulator import Fate, Ledger, Simulation, _Run
 from .workloads import workloads
 
 FOR_EVER = 2**62
-POLICIES = ("random", "oldest", "column", "alone", "at arrival", "now", "gained")
+POLICIES = ("random", "oldest", "column", "alone", "at arrival", "now", "gained", "density")
 ALPHA, BETA = 4.0, 0.5
 """Powers of two: then no order of summing makes a difference."""
 
@@ -223,6 +223,80 @@ class Importance(Rule):
         self.value[held] = float(held.worth or 0) * self.run.matches(held), self.run.now()
 
 
+class Promise(Rule):
+    """The least importance expected, as it was when last looked at; then the oldest."""
+
+    def __init__(self, run: StarRun) -> None:
+        """Start with nothing known."""
+        super().__init__(run.workload, run.windows)
+        self.run = run
+        self.flow: dict[tuple[int, Key], tuple[float, float, int]] = {}
+        self.value: dict[Held, float] = {}
+        self.looked: dict[Held, int] = {}
+        windows = self.workload.windows
+        times = [length for kind, length in windows if kind == "time"]
+        rows = sum(length for kind, length in windows if kind == "last")
+        self.horizon = max(1, max(times) if times else rows)
+
+    def now(self, newcomer: Held) -> int:
+        """The newest time, or the number of the latest arrival."""
+        return self.run.now() if self.timed else newcomer.arrival
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a time window."""
+        return any(kind == "time" for kind, _ in self.workload.windows)
+
+    def remaining(self, last: int, newcomer: Held) -> float:
+        """What is left of a count."""
+        return max(0.0, 1 - (self.now(newcomer) - last) / (6 * self.horizon))
+
+    def arrives(self, newcomer: Held) -> None:
+        """Every arrival counts, whatever becomes of it."""
+        value = self.run.position(newcomer), newcomer.key
+        count, weight, last = self.flow.get(value, (0.0, 0.0, 0))
+        left = self.remaining(last, newcomer)
+        worth = float(newcomer.worth or 0)
+        self.flow[value] = count * left + 1, weight * left + worth, self.now(newcomer)
+        self.newcomer = newcomer
+        self.value[newcomer] = self.density(newcomer)
+
+    def density(self, held: Held) -> float:
+        """What a tuple promises in a window's length."""
+        total = 0.0
+        for fact in sorted(self.run.ties(held), key=lambda fact: fact.begin):
+            many, worth = 1.0, float(held.worth or 0)
+            for position, key in enumerate(fact.keys):
+                if position != self.run.position(held):
+                    count, weight, last = self.flow.get((position, key), (0.0, 0.0, 0))
+                    many *= count * self.remaining(last, self.newcomer) / 6
+                    worth = min(worth, weight / count if count else 0.0)
+            total += many * worth
+        return total
+
+    def refuses(self, window: list[Held], newcomer: Held) -> bool:
+        """Refused when it promises less than the lowest, which are looked at again before."""
+        for _ in range(8):
+            lowest = self.lowest(window)
+            if self.looked.get(lowest) == newcomer.arrival:
+                break
+            self.looked[lowest] = newcomer.arrival
+            self.value[lowest] = self.density(lowest)
+        return self.value[newcomer] < self.value[self.lowest(window)]
+
+    def lowest(self, window: list[Held]) -> Held:
+        """The one that promises the least."""
+        return min(window, key=lambda held: (self.value[held], held.age))
+
+    def victim(self, window: list[Held], newcomer: Held) -> Held:
+        """The lowest."""
+        return self.lowest(window)
+
+    def stored(self, held: Held) -> None:
+        """It was looked at when it came."""
+        self.looked[held] = held.arrival
+
+
 def _importance(kind: str) -> Callable[[StarRun], Rule]:
     return type(kind, (Importance,), {"kind": kind})
 
@@ -233,6 +307,7 @@ STAR_RULES: dict[str, Callable[[StarRun], Rule]] = {
         for name in ("random", "oldest", "column")
     },
     **{kind: _importance(kind) for kind in ("alone", "at arrival", "now", "gained")},
+    "density": Promise,
 }
 
 

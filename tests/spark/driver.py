@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 import streaming
 from disturbances import Disturbance, DisturbedProcessor
-from engine import spec
-from queries import workload
+from queries import joined
 from streamshed.spark import streaming as runtime
 
 
@@ -33,7 +32,7 @@ def main() -> None:
     ]
     runtime.JoinProcessor = lambda *args: DisturbedProcessor(struck, *args)
     ran = streaming.Files(options.folder).run(
-        streaming.session(options.master), spec(workload(options.policy)), shards=options.shards
+        streaming.session(options.master), joined(options.policy), shards=options.shards
     )
     pq.write_table(ran.table, options.folder / "_results.parquet")
     ledger = {"streams": streaming.counts(ran.ledger), "results": ran.ledger.results}

@@ -8,15 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from engine import spec
-from queries import BATCHES, check, logged, running, struck, waits, workload, written
+from queries import (
+    BATCHES,
+    THROUGH,
+    check,
+    joined,
+    logged,
+    running,
+    struck,
+    waits,
+    workload,
+    written,
+)
 from streaming import cut, replayed
 
 pytestmark = pytest.mark.slow
 
 
 def check_replayed(folder: Path, policy: str) -> None:
-    expected = replayed(spec(workload(policy)), cut(workload(policy), BATCHES))
+    expected = replayed(joined(policy), cut(workload(policy), BATCHES))
     check(folder, expected.table, expected.ledger)
 
 
@@ -35,7 +45,7 @@ def test_tasks_that_fail_once_are_done_once(folder: Path, policy: str) -> None:
     check_replayed(folder, policy)
 
 
-@pytest.mark.parametrize("policy", ["exact", "random"])
+@pytest.mark.parametrize("policy", ["exact", "random", THROUGH])
 def test_a_worker_is_killed(folder: Path, policy: str) -> None:
     moments = [(1, "before"), (2, "within"), (4, "after")]
     with running(folder, policy, "--master", "local[2,4]", *waits(*moments)) as query:

@@ -30,7 +30,7 @@ import streamshed as ss
 from streamshed.bench import Measurement, Progress
 from streamshed.spark import ledger
 from streamshed.spark.chained import chained
-from streamshed.spark.processor import ACCOUNTS
+from streamshed.spark.processor import ACCOUNTS, made
 from streamshed.spark.shelf import clear
 from streamshed.spark.streaming import pipeline, prepared
 
@@ -330,7 +330,7 @@ class _Idle(StatefulProcessor):
         """Count, and nothing else."""
         size = sum(len(row.rows) for row in rows)
         self.seen.update((size,))
-        yield Row(kind=ACCOUNTS, rows=None, counts=[], sampled=None)
+        yield made(ACCOUNTS, counts=[])
 
     def close(self) -> None:
         """Nothing to close."""

@@ -4,7 +4,7 @@ A value of a joining column has a *code*, numbered over all such columns togethe
 that knows them is that of the key table. Below a code its facts stand side by side in the order in
 which they become valid, each with its number and the codes of its other columns: what a tuple
 matches is read in one go. Facts that ended before anything that is stored are swept out when they
-are met.
+are met, and give their room back when all are packed together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import KEY_COUNT, KEY_LANES, KEYS_USED, NEVER, NONE
 from streamshed.kernels.machine import prefetch
 from streamshed.kernels.random import GOLDEN, mix
-from streamshed.kernels.table import add_key, find_key, home_shift
+from streamshed.kernels.table import add_key, drop_key, find_key, home_shift, key_lanes
 
 # A code is a key of the directory. Where a key has its lanes and its count, a code has where its
 # facts begin (plus 1), how many they are, and for how many there is room.
@@ -311,3 +311,52 @@ def widen(facts, codes, wanted, place):  # type: ignore[no-untyped-def]
         facts.keys[word + _START] = place + 1
         facts.keys[word + _ROOM] = wanted[i]
         place += wanted[i]
+
+
+@loop
+def pack(facts, entries, bounds, horizon, wanted, kept):  # type: ignore[no-untyped-def]
+    """Copy the facts that did not end by a horizon side by side; codes without any are given back.
+
+    Args:
+        facts: the arrays as they are; codes are told where their facts are now.
+        entries: where they are copied to.
+        bounds: likewise.
+        horizon: the time.
+        wanted: by code, whether it stays even without facts.
+        kept: by fact, set for those that stay.
+
+    Returns:
+        How many places are in use now.
+    """
+    shift = home_shift(facts.table)
+    width = facts.settings.streams
+    used = 0
+    for code in range(wanted.size):
+        if key_lanes(facts, code) == np.uint64(0):  # it was given back before
+            continue
+        first, size = first_place(facts, code), fact_count(facts, code)
+        start = used
+        for place in range(first, first + size):
+            if ends(facts, place) <= horizon:
+                continue
+            for word in range(width):
+                entries[used * width + word] = facts.entries[place * width + word]
+            bounds[2 * used] = begins(facts, place)
+            bounds[2 * used + 1] = ends(facts, place)
+            kept[fact_at(facts, place)] = True
+            used += 1
+        facts.keys[code * CODE_WORDS + _START] = start + 1
+        facts.keys[code * CODE_WORDS + _SIZE] = used - start
+        facts.keys[code * CODE_WORDS + _ROOM] = used - start
+        if used == start and not wanted[code]:
+            facts.keys[code * CODE_WORDS + _START] = 0
+            drop_key(facts, code, shift)
+    return used
+
+
+@loop
+def renumber(facts, used, number):  # type: ignore[no-untyped-def]
+    """Give facts other numbers, at all places that are in use."""
+    width = facts.settings.streams
+    for place in range(used):
+        facts.entries[place * width] = number[facts.entries[place * width]]

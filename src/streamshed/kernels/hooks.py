@@ -4,7 +4,7 @@ Each takes the policy's own state first and the join's `Core` second. The bodies
 policy does that has nothing to say. Hooks about rows are called only for rows of pools that have a
 budget. A policy that learns listens to the sample of keys that are followed in full: `followed`,
 `unfollowed` and `refollowed` take the `Core` of the sample. Joins through a relation also call
-`counts_matches`, `weighed` and `matched`.
+`counts_matches`, `weighed` and `matched`, and `foresees`, `noticed`, `expected` and `promised`.
 """
 
 from __future__ import annotations
@@ -135,3 +135,26 @@ def weighed(policy, core, importance, matches):  # type: ignore[no-untyped-def]
 @hook
 def matched(policy, core, row, change):  # type: ignore[no-untyped-def]
     """A stored row (NONE: the newcomer) has one match more or less, as the change says."""
+
+
+@hook
+def foresees(policy):  # type: ignore[no-untyped-def]
+    """Whether the policy ranks rows by those who are expected to meet them through a relation."""
+    return False
+
+
+@hook
+def noticed(policy, core, hashed, importance):  # type: ignore[no-untyped-def]
+    """A newcomer has come whose value in the relation has this hash."""
+
+
+@hook
+def expected(policy, core, hashed):  # type: ignore[no-untyped-def]
+    """How many rows come in a window with the value of this hash, and how important they are."""
+    return 0.0, 0.0
+
+
+@hook
+def promised(policy, core, row, density):  # type: ignore[no-untyped-def]
+    """What a row promises now (NONE: the newcomer); returns whether that was known already."""
+    return True

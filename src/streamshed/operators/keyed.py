@@ -297,12 +297,16 @@ class KeyedJoin:
         self._make_room(1, 1)
         count_followed(self.sample, nothing.hash)
         list(self._run(nothing))
-        rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
-        readmit(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
-        shed_down(self.core, self.state)
-        advance(self.core, self.state, NO_TIMES)
+        self._warm_storing(nothing)
+        shed_down(self.core, self.teller)
+        advance(self.core, self.teller, NO_TIMES)
         follow_again(self.state, self.sample, nothing, NO_TIMES, False, False)
         self.seal()
+
+    def _warm_storing(self, nothing: Batch) -> None:
+        """Have compiled what stores rows again."""
+        rebuild(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
+        readmit(self.core, self.state, nothing, NO_TIMES, NO_TIMES)
 
     def compact(self) -> None:
         """Let go of users' rows that nobody can ask for any more, when there are many."""

@@ -25,8 +25,11 @@ from streamshed.kernels.facts import (
 )
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.lanes import older_row
-from streamshed.kernels.table import find_key, home_shift, key_head
+from streamshed.kernels.table import find_key, home_shift, key_hash, key_head
 from streamshed.operators.storing import count, remove
+
+LOOKS = 8
+"""How many rows are looked at again, at most, before one of them leaves."""
 
 NEWCOMER = np.dtype(
     [
@@ -98,6 +101,10 @@ def announce(through, core, code, stream, time, until, importance):  # type: ign
         matches = meet(through, core, code, stream, time, 1 if counted > 1 else 0)
     newcomer[0].matches = matches
     hooks.weighed(through.policy, core, importance, matches)
+    if hooks.foresees(through.policy):
+        hooks.noticed(through.policy, core, key_hash(through.facts, code), importance)
+        density = promise(through, core, code, stream, time, importance)
+        hooks.promised(through.policy, core, NONE, density)
 
 
 @kernel
@@ -156,6 +163,43 @@ def _tell_newcomer(through, core, place, lane, code):  # type: ignore[no-untyped
     same = newcomer.code == code and newcomer.stream == lane
     if same and valid_at(through.facts, place, newcomer.time):
         hooks.matched(through.policy, core, NONE, -1)
+
+
+@kernel
+def promise(through, core, code, stream, time, importance):  # type: ignore[no-untyped-def]
+    """The importance of the results that a row promises in a window's length.
+
+    For each fact that is valid for it: as many as rows of the other streams are expected in that
+    time, times each other, and as important as the least important of them.
+    """
+    facts = through.facts
+    total = 0.0
+    first = first_place(facts, code)
+    for place in range(first, first + fact_count(facts, code)):
+        if not valid_at(facts, place, time):
+            continue
+        many, worth = 1.0, np.float64(importance)
+        for lane in range(core.settings.lanes):
+            if lane != stream:
+                other = other_code(facts, place, stream, lane)
+                rate, weight = hooks.expected(through.policy, core, key_hash(facts, other))
+                many *= rate
+                worth = min(worth, weight)
+        total += many * worth
+    return total
+
+
+@kernel
+def _look_again(through, core, pool):  # type: ignore[no-untyped-def]
+    """Look again at what the rows promise that stand lowest in a pool; not all of it is news."""
+    links, known = through.links, False
+    for _ in range(LOOKS):
+        if not known:
+            row = hooks.victim(through.policy, core, pool, 0)
+            stream, time = core.rows[row].stream, core.rows[row].time
+            code, importance = np.int64(links.code[row]), links.importance[row]
+            density = promise(through, core, code, stream, time, importance)
+            known = hooks.promised(through.policy, core, row, density)
 
 
 @kernel
@@ -242,6 +286,8 @@ def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
 
 @implements(hooks.admits, Through)
 def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
+    if hooks.foresees(policy.policy):
+        _look_again(policy, core, pool)
     return hooks.admits(policy.policy, core, pool, key, stream, time, worth)
 
 

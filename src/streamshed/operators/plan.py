@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 from streamshed.columns import Column
 
 if TYPE_CHECKING:
+    from streamshed.operators.relating import Index
     from streamshed.policies import Policy
     from streamshed.relations import Relation
 
@@ -66,6 +68,8 @@ class RelationPlan:
     begin: str | None
     end: str | None
     """The columns that bound the validity of a row, or None."""
+    index: Callable[[], Index] | None = None
+    """Gives the index of the rows that are there from the start, where it was made before."""
 
     def about(self) -> str:
         """The relation in words, as far as a state depends on it."""

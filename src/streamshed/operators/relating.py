@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,15 @@ from streamshed.kernels.facts import (
     enter_codes,
     find_codes,
     lay_out,
+    pack,
+    renumber,
     widen,
     widths,
 )
 from streamshed.kernels.table import refill
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import key_hash, needs_check, times_of
-from streamshed.operators.payload import Payload, Places, places_in
+from streamshed.operators.payload import PLACE_BITS, Payload, Places, places_in
 from streamshed.operators.plan import Plan, RelationPlan
 from streamshed.operators.room import directory
 from streamshed.relations import CHANGE_TIME
@@ -35,6 +37,16 @@ NO_CHANGES = Changes(
     np.empty(0, np.int64), np.empty(0, np.bool_), np.empty(0, np.int32), np.empty(0, np.int32)
 )
 _FEW = 16
+_MANY = 4096
+"""Facts, or places, that may be given up before it is worth the while to look for them."""
+
+
+class Index(NamedTuple):
+    """The index of the rows that are there from the start."""
+
+    facts: Facts
+    used: int
+    """Places that are in use."""
 
 
 class RunningRelation:
@@ -49,12 +61,15 @@ class RunningRelation:
         self.plan = plan
         self.through: RelationPlan = plan.through
         self.payload = Payload(self._kept())
-        self.starts: list[int] = []  # the number of the first fact of each segment of the payload
+        self.segments: list[int] = []  # of the payload
+        self.starts: list[int] = []  # the number of the first fact of each segment
         self.count = 0
         self.used = 0  # places of the index that are or were in use
+        self.packed = 0, 0  # facts and places when they were last packed together
         self.news = self._read_changes()
         self.coming = NO_CHANGES
         self.told = NEVER  # the time up to which changes have been read
+        self.asked = NEVER  # the time up to which they were asked for, and made
         timed = self.through.relation.changes is not None or bool(
             self.through.begin or self.through.end
         )
@@ -70,7 +85,13 @@ class RunningRelation:
             np.empty(0, np.int32),
             np.empty(0, np.int64),
         )
-        self._enter_all(self.through.relation.table(self.through.schema))
+        rows = self.through.relation.table(self.through.schema)
+        self._keep(rows)
+        if self.through.index is None:
+            self._enter_all(rows)
+        else:
+            self.facts, self.used = self.through.index()
+        self.packed = self.count, self.used
 
     def _kept(self) -> pa.Schema:
         """The columns of rows that results have, or are checked by."""
@@ -82,7 +103,6 @@ class RunningRelation:
     # -- the facts that are there from the start -------------------------------------------------
 
     def _enter_all(self, rows: pa.RecordBatch) -> None:
-        self._keep(rows)
         size, streams = rows.num_rows, len(self.plan.streams)
         codes = np.empty(size * streams, np.int32)
         self._code(rows, codes)
@@ -95,7 +115,7 @@ class RunningRelation:
         self.used = size * streams
 
     def _keep(self, rows: pa.RecordBatch) -> None:
-        self.payload.put(rows)
+        self.segments.append(self.payload.put(rows))
         self.starts.append(self.count)
         self.count += rows.num_rows
         if self.count >= 2**31:
@@ -158,10 +178,14 @@ class RunningRelation:
         latest = NEVER
         for rows, inserted in relation.read_changes(self.through.schema):
             if rows.num_rows == 0:
+                if relation.grows:
+                    yield NO_CHANGES
                 continue
             times, null = times_of(rows.column(CHANGE_TIME), self.plan.time_type, where)
             if null.size:
                 raise InputError(f"{where}: change {int(null.argmax()):,} has no time; give it one")
+            if relation.grows:  # what is read after its time takes effect from now on
+                times = np.maximum.accumulate(np.maximum(times, max(latest, self.asked + 1)))
             late = np.flatnonzero(times < np.concatenate([[latest], times[:-1]]))
             if len(late):
                 raise InputError(
@@ -178,20 +202,37 @@ class RunningRelation:
             number = (first - 1 + np.cumsum(insert)).astype(np.int32)
             yield Changes(times, insert, number, codes)
 
-    def read_until(self, time: int) -> Changes:
-        """The changes up to a time, and perhaps some after it, that were not made yet."""
-        parts = [self.coming]
-        while self.told <= time:
-            more = next(self.news, None)
-            if more is None:
-                self.told = FOR_EVER
-                break
-            self.told = int(more.time[-1])
-            self._reserve(more)
+    def read_until(self, time: int) -> None:
+        """Read all changes up to a time, and perhaps some after it."""
+        parts = []
+        while (more := self._next(time)) is not None:
             parts.append(more)
-        if len(parts) > 1:
-            self.coming = Changes._make(np.concatenate(column) for column in zip(*parts))
-        return self.coming
+        self._await(parts)
+        self.asked = max(self.asked, time)
+
+    def read_more(self, time: int) -> bool:
+        """Read some more of the changes up to a time; False if all of them are read."""
+        more = self._next(time)
+        self._await([] if more is None else [more])
+        return more is not None
+
+    def _next(self, time: int) -> Changes | None:
+        """Some more of the changes up to a time; None if all of them are read."""
+        if self.told > time:
+            return None
+        more = next(self.news, None)
+        if more is None or more.time.size == 0:
+            self.told = self.told if more is not None else FOR_EVER
+            return None
+        self.told = int(more.time[-1])
+        return more
+
+    def _await(self, more: list[Changes]) -> None:
+        """Put changes with those that are to come, and make room for the facts they insert."""
+        if more:
+            parts = zip(*[self.coming, *more])
+            self.coming = Changes._make(np.concatenate(column) for column in parts)
+            self._reserve()
 
     def made(self, number: int) -> None:
         """So many of the changes that were to come have been made."""
@@ -205,10 +246,10 @@ class RunningRelation:
                 coming.codes[number * streams :],
             )
 
-    def _reserve(self, changes: Changes) -> None:
-        """Make room below their codes for the facts that changes insert."""
-        by_change = changes.codes.reshape(-1, len(self.plan.streams))
-        codes, more = np.unique(by_change[changes.insert], return_counts=True)
+    def _reserve(self) -> None:
+        """Make room below their codes for the facts that all changes to come insert."""
+        by_change = self.coming.codes.reshape(-1, len(self.plan.streams))
+        codes, more = np.unique(by_change[self.coming.insert], return_counts=True)
         wanted = np.zeros(len(codes), np.int64)
         total = widths(self.facts, codes, more, wanted)
         self._grow(self.used + total)
@@ -217,11 +258,56 @@ class RunningRelation:
 
     # -- room ------------------------------------------------------------------------------------
 
+    def grown(self) -> bool:
+        """Whether so many facts have come since the last time that some may be given up."""
+        if self.through.relation.changes is None:
+            return False
+        count, used = self.packed
+        return self.count > 2 * count + _MANY or self.used > 2 * used + _MANY
+
+    def give_up(self, horizon: int) -> None:
+        """Give up all facts that ended by a time; their room, and that of their keys, is free.
+
+        Nobody is stored with an earlier time, or will come: so no code is given up that a row has.
+        """
+        if horizon == NEVER:
+            return
+        codes = int(self.facts.numbers[KEYS_USED])
+        wanted = np.zeros(codes, np.bool_)
+        wanted[self.coming.codes] = True
+        kept = np.zeros(self.count, np.bool_)
+        kept[self.coming.fact[self.coming.insert]] = True
+        width = len(self.plan.streams)
+        entries, bounds = np.empty(self.used * width, np.int32), np.empty(2 * self.used, np.int64)
+        self.used = pack(self.facts, entries, bounds, horizon, wanted, kept)
+        self.facts = self.facts._replace(
+            entries=entries[: self.used * width].copy(), bounds=bounds[: 2 * self.used].copy()
+        )
+        number = (np.cumsum(kept) - 1).astype(np.int32)
+        renumber(self.facts, self.used, number)
+        self.coming.fact[self.coming.insert] = number[self.coming.fact[self.coming.insert]]
+        self._gather(kept)
+        self._reserve()
+        self.packed = self.count, self.used
+
+    def _gather(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Keep the rows of some facts only, together."""
+        self.count = int(kept.sum())
+        gone, self.segments, self.starts = self.segments, [], []
+        if not self.payload.segments:  # no column is kept
+            self.segments, self.starts = [0], [0]
+            return
+        together = self.payload.gather(gone, kept, self.count)
+        for number in gone:
+            self.payload.drop(number)
+        if together is not None:
+            self.segments, self.starts = [together], [0]
+
     def _grow_codes(self, more: int) -> None:
         facts = self.facts
         codes = int(facts.numbers[KEYS_USED]) + more
         if codes * CODE_WORDS > facts.keys.size:
-            room = codes if self.used == 0 else 2 * codes
+            room = codes if self.used == 0 else _some_more(codes)
             self.facts = facts = facts._replace(keys=_larger(facts.keys, room * CODE_WORDS))
         if directory(codes) > facts.table.size:
             self.facts = facts._replace(table=np.zeros(directory(codes), np.uint64))
@@ -232,7 +318,7 @@ class RunningRelation:
         facts, width = self.facts, len(self.plan.streams)
         if places * width <= facts.entries.size:
             return
-        places = places if self.used == 0 else 2 * places
+        places = places if self.used == 0 else _some_more(places)
         if places >= 2**31:
             raise InputError(
                 f"relation {self.through.relation.name!r} needs {places:,} places in its index,"
@@ -260,9 +346,15 @@ class RunningRelation:
 
     def places(self, numbers: npt.NDArray[np.int64]) -> Places:
         """Where the rows of facts are kept."""
-        segment = np.searchsorted(self.starts, numbers, "right") - 1
-        first = np.array(self.starts, np.int64)[segment]
-        return places_in(0, numbers - first) + (segment << 32)
+        found = np.searchsorted(self.starts, numbers, "right") - 1
+        first = np.array(self.starts, np.int64)[found]
+        segment = np.array(self.segments, np.int64)[found]
+        return places_in(0, numbers - first) + (segment << PLACE_BITS)
+
+
+def _some_more(size: int) -> int:
+    """Room for as many and some more; a large relation need not be doubled for a few changes."""
+    return size + size // 8 + _MANY
 
 
 def _larger(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.kernels.core import (
     BOUNDLESS,
+    CLOCK,
     NEVER,
+    ROWS_USED,
     Field,
     Memory,
+    Shape,
     grown,
     make,
 )
 from streamshed.ledger import Ledger
 from streamshed.operators.buffers import CHANGE, Batch, out_room
-from streamshed.operators.checkpoint import Head
+from streamshed.operators.checkpoint import Head, Snapshot
 from streamshed.operators.keyed import CHUNK, OUTPUT, POLICY, Block, KeyedJoin, Late
+from streamshed.operators.keyed_loop import live_rows
 from streamshed.operators.links import Links, Through, links_layout
-from streamshed.operators.plan import Plan
-from streamshed.operators.relating import RunningRelation
-from streamshed.operators.restoring import Rows
+from streamshed.operators.plan import Plan, RelationPlan
+from streamshed.operators.relating import NO_CHANGES, RunningRelation
+from streamshed.operators.restoring import NO_TIMES, Rows
 from streamshed.operators.results import related_results
 from streamshed.operators.star_loop import StarOut, change_again, link_again, run_through
 from streamshed.policies import Policy
@@ -74,15 +79,39 @@ class StarJoin(KeyedJoin):
         super()._make_room(tuples, followed)
         self.links = grown(self.links, links_layout(), self.shape, self.memory, LINKS)
 
+    def process(self, batch: Batch) -> Iterator[Block | Late]:
+        """Process tuples in their order; facts that nobody can use any more are given up first."""
+        if self.relation.grown():
+            rows = self.core.rows[: self.core.numbers[ROWS_USED]]
+            self.relation.give_up(self._horizon(rows["time"][live_rows(rows)]))
+        yield from super().process(batch)
+
+    def _horizon(self, stored: npt.NDArray[np.int64]) -> int:
+        """Facts that ended by this time are of no use to rows stored with such times, or to come.
+
+        No tuple comes with a time before the clock less what may be late.
+        """
+        clock = int(self.core.numbers[CLOCK])
+        if clock == NEVER:
+            return NEVER
+        return min(clock - self.plan.late, int(stored.min(initial=clock)))
+
     def _run(self, batch: Batch) -> Iterator[Block | Late]:
         known = batch.time[~batch.null] if batch.null.size else batch.time
         if known.size:
+            # What has changed before all of them need not wait to be known as a whole.
+            while self.relation.read_more(int(known[0])):
+                self._change(int(known[0]))
             self.seen = max(self.seen, int(known.max()))
             self.relation.read_until(self.seen)
         batch, self.codes = self.relation.encoded(batch)
         self.work.cursor[CHANGE] = 0
         yield from super()._run(batch)
         self.relation.made(int(self.work.cursor[CHANGE]))
+
+    def _warm_storing(self, nothing: Batch) -> None:
+        link_again(self.core, self.teller, nothing, self.codes, NO_TIMES, NO_TIMES, True)
+        change_again(self.core, self.teller, NO_CHANGES, NEVER, self.work.cursor)
 
     def _loop(self, batch: Batch) -> int:
         status: int = run_through(
@@ -141,13 +170,38 @@ class StarJoin(KeyedJoin):
         head = super().head()
         head.numbers["rejected_importance"] = self.rejected_importance
         head.numbers["seen"] = self.seen
+        head.numbers["index"] = repr(self._through.index)
         return head
 
-    def _store_again(self, head: Head, rows: Rows, anew: bool) -> None:
+    @property
+    def _through(self) -> RelationPlan:
+        assert self.plan.through is not None
+        return self.plan.through
+
+    def left_by(self, head: Head) -> bool:
+        """Whether the very same join has left a state, with the same codes for the same keys."""
+        through = self._through
+        if through.index is None or through.relation.changes is not None:
+            return False
+        return super().left_by(head) and head.numbers.get("index") == repr(through.index)
+
+    def attach(
+        self, shape: Shape, arrays: Callable[[str, np.dtype[Any]], Any], snapshot: Snapshot
+    ) -> None:
+        """Take over the arrays that another process has left."""
+        super().attach(shape, arrays, snapshot)
+        layout = links_layout().items()
+        self.links = Links(**{n: arrays(LINKS + n, np.dtype(form.dtype)) for n, form in layout})
+        self._resume_sums(snapshot.head)
+
+    def _resume_sums(self, head: Head) -> None:
         self.rejected_importance = head.numbers["rejected_importance"]
         self.seen = head.numbers["seen"]
+
+    def _store_again(self, head: Head, rows: Rows, anew: bool) -> None:
+        self._resume_sums(head)
         if self.seen != NEVER:
-            self._change_again(self.seen)
+            self._change_again(self.seen, self._horizon(rows.batch.time))
         if not anew:
             for name, form in self.policy.layout(self.shape).items():
                 if form.kept and form.per == "row":
@@ -155,8 +209,20 @@ class StarJoin(KeyedJoin):
         batch, codes = self.relation.encoded(rows.batch)
         link_again(self.core, self.teller, batch, codes, rows.arrivals, rows.marks, anew)
 
-    def _change_again(self, time: int) -> None:
-        """Make all changes up to a time, which a snapshot has left behind."""
-        changes = self.relation.read_until(time)
-        change_again(self.core, self.teller, changes, time, self.work.cursor)
+    def _change_again(self, time: int, horizon: int) -> None:
+        """Make all changes up to a time, which a snapshot has left behind, and give up what ended.
+
+        A long history of changes never has to be here as a whole.
+        """
+        more = True
+        while more:
+            more = self.relation.read_more(time)
+            self._change(time)
+            if self.relation.grown():
+                self.relation.give_up(horizon)
+        self.relation.asked = time
+
+    def _change(self, time: int) -> None:
+        """Make the changes up to a time that were read."""
+        change_again(self.core, self.teller, self.relation.coming, time, self.work.cursor)
         self.relation.made(int(self.work.cursor[CHANGE]))

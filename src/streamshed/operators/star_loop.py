@@ -207,7 +207,7 @@ def _enter(core, through, sample, batch, codes, out, i, cursor):  # type: ignore
     if core.lanes[stream].last > 0:
         push_out(core, through, sample, stream, cursor)
     pin(core, batch.hash[i], shift)
-    importance = batch.importance[i] if batch.importance.size > 0 else 0.0
+    importance = batch.importance[i] if batch.importance.size > 0 else 1.0
     announce(through, core, code, stream, time, until, importance)
     return True
 
@@ -335,7 +335,7 @@ def link_again(core, through, batch, codes, arrivals, marks, anew):  # type: ign
     shift = home_shift(core.table)
     for i in range(batch.time.size):
         code, stream, time = np.int64(codes[i]), batch.stream[i], batch.time[i]
-        importance = batch.importance[i] if batch.importance.size > 0 else 0.0
+        importance = batch.importance[i] if batch.importance.size > 0 else 1.0
         until = valid_until(through.facts, code, time)
         announce(through, core, code, stream, time, until, importance)
         row = store_again(core, batch, i, arrivals[i], shift)
@@ -349,6 +349,6 @@ def link_again(core, through, batch, codes, arrivals, marks, anew):  # type: ign
 
 @loop
 def change_again(core, through, changes, time, cursor):  # type: ignore[no-untyped-def]
-    """Let the relation change up to a time, before any row is stored."""
+    """Let the relation change up to a time, before any row comes."""
     cursor[CHANGE] = 0
     change_until(core, through, changes, time, cursor)

@@ -14,6 +14,7 @@ from streamshed.policies.frequency import Frequency
 from streamshed.policies.importance import Importance
 from streamshed.policies.oldest import Oldest
 from streamshed.policies.output import Output
+from streamshed.policies.promise import Promise
 from streamshed.policies.random import Random
 
 NAMED: dict[str, type[Policy]] = {
@@ -52,6 +53,7 @@ __all__ = [
     "Oldest",
     "Output",
     "Policy",
+    "Promise",
     "Random",
     "by_name",
     "existence_space",

@@ -13,17 +13,19 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from streamshed.kernels.core import FATES, NEVER
+from streamshed.ledger import Ledger
 from streamshed.operators.checkpoint import from_ipc, to_ipc
 from streamshed.operators.intake import Tuples, in_order_of_time, merged
 from streamshed.operators.keyed import Block, KeyedJoin
 from streamshed.operators.plan import Plan
 from streamshed.policies import NAMED, ByColumn
 from streamshed.spark.late import LateFiles
-from streamshed.spark.store import Live, Store
+from streamshed.spark.store import Store
 
 RESULTS, ACCOUNTS = 0, 1
-OUTPUT = "kind int, rows binary, counts array<long>, sampled array<double>"
-"""Blobs of results, and for each shard and batch its accounts and what its sample says."""
+OUTPUT = "kind int, rows binary, counts array<long>, sampled array<double>, importance double"
+"""Blobs of results, and for each shard and batch its accounts, what its sample says, and how
+important its results are."""
 
 TOTALS = (
     "results",
@@ -31,6 +33,7 @@ TOTALS = (
     "payload_bytes",
     "sample_bytes",
     "switches",
+    "relation_bytes",
     "written_bytes",
     "nanoseconds",
 )
@@ -71,13 +74,15 @@ class JoinProcessor(StatefulProcessor):
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         for results in self._results(state.join, blobs, late):
-            yield Row(kind=RESULTS, rows=to_ipc(results), counts=None, sampled=None)
+            yield made(RESULTS, rows=to_ipc(results))
         if late is not None:
             late.close()
         written = self.store.save(state)
         spent = time.perf_counter_ns() - started
-        counts = _accounts(state, written, spent)
-        yield Row(kind=ACCOUNTS, rows=None, counts=counts, sampled=_sampled(state.join))
+        ledger = state.join.ledger()
+        counts = _accounts(state.join, ledger, written, spent)
+        sampled, importance = _sampled(state.join), ledger.importance
+        yield made(ACCOUNTS, counts=counts, sampled=sampled, importance=importance)
 
     def _results(
         self,
@@ -107,13 +112,17 @@ class JoinProcessor(StatefulProcessor):
         """Nothing to close: the state store is Spark's."""
 
 
-def _accounts(state: Live, written: int, spent: int) -> list[int]:
-    join = state.join
-    ledger = join.ledger()
+def made(kind: int, **told: Any) -> Row:
+    """A row of the output, of which some columns are told."""
+    nothing = {"rows": None, "counts": None, "sampled": None, "importance": None}
+    return Row(kind=kind, **(nothing | told))
+
+
+def _accounts(join: KeyedJoin, ledger: Ledger, written: int, spent: int) -> list[int]:
     counts = join.core.counts.reshape(-1, FATES)
     if join.plan.by is not None:
         counts = counts.sum(axis=0, keepdims=True)
-    totals = [getattr(ledger, name) for name in TOTALS[:5]]
+    totals = [getattr(ledger, name) for name in TOTALS[:-2]]
     shed = [ledger.shed_by.get(policy, 0) for policy in SHED_BY]
     return [*totals, written, spent, *counts.ravel().tolist(), *shed]
 

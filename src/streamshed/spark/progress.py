@@ -44,6 +44,7 @@ def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
         OBSERVATION,
         *(total("counts", place, name) for place, name in enumerate(names)),
         *(total("sampled", place, name) for place, name in enumerate(_SAMPLED)),
+        f.sum("importance").alias("importance"),
     )
 
 
@@ -86,6 +87,8 @@ def _read(metrics: Mapping[str, Any]) -> Ledger | None:
         sample_bytes=int(values["sample_bytes"]),
         shed_by={name: rows for name in SHED_BY if (rows := int(values[f"shed by {name}"] or 0))},
         switches=int(values["switches"]),
+        importance=None if values["importance"] is None else float(values["importance"]),
+        relation_bytes=int(values["relation_bytes"]),
     )
 
 

@@ -17,6 +17,7 @@ from streamshed.operators.results import result_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
 from streamshed.spark.progress import observed
+from streamshed.spark.shipping import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,16 +54,12 @@ def prepared(
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
     plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
-    if plan.through is not None:
-        raise SpecError(
-            ".through() is not available on Spark yet; run the join here with .replay(), or join "
-            "the streams on a key that they share"
-        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
     _use_rocksdb(session)
-    return plan, frames, _labels(session, _shard_count(session, plan, shards))
+    labels = _labels(session, _shard_count(session, plan, shards))
+    return ship(plan, session), frames, labels
 
 
 def pipeline(
@@ -130,8 +127,9 @@ def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
     budgets = [s.rows for s in plan.streams if s.rows is not None]
     smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
+    apart = plan.through is not None and len(plan.streams) > 1
     if shards is None:
-        if by_rows:
+        if by_rows or apart:
             return 1
         most = min(session.sparkContext.defaultParallelism, partitions)
         return most if smallest is None else max(1, min(most, smallest))
@@ -141,6 +139,11 @@ def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
         raise SpecError(
             f"shards is {shards}, but .last(…) counts the rows of a whole stream, which no single"
             " shard sees; leave shards out, or give time windows with .within(…)"
+        )
+    if apart and shards > 1:
+        raise SpecError(
+            f"shards is {shards}, but streams that meet through a relation share no key by which"
+            " their rows could be told to shards; leave shards out"
         )
     if smallest is not None and shards > smallest:
         raise SpecError(
@@ -171,7 +174,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
     needed = numbered.select(*(number_of[name] for name in stream.schema.names))
     key = [
         f.col(number_of[name]).cast(from_arrow_type(kind))
-        for name, kind in zip(stream.key, plan.key_types, strict=True)
+        for name, kind in zip(stream.key, stream.key_types, strict=True)
     ]
     shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
     pack = Pack(position, plan, labels)

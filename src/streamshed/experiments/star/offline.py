@@ -1,45 +1,23 @@
-"""Joins through a relation, with importance: the offline figures 4 and 5.
-
-Towne, Zhu, Zuzarte, Hou: *Window query processing for joining data streams with relations* (2007).
-The paper's figures are not to be had as numbers, so that its sentences are what is tested, and the
-four numbers of section 4.2. Where it is silent, this was decided:
-
-* **The data**: how many values the streams have, and how important tuples are, is told by
-  `streamshed.workloads.StarWorkload`. Both were chosen so that the optimum for M = 4 is about as
-  large as the paper's, which is all that is known of it.
-* **Memory**: each stream has ⌊M/2⌋ places, as in section 3.1.1.
-* **SJA-S**, the optimum of size, is one of many plans that make as many results. Both ends are
-  measured, the least and the most important one; the paper's could be any of them.
-* **EXACT** is the result without a budget.
-* **RAND-S** is an online policy, and is measured with those.
-* **Time** (figure 5) is that of the dynamic program, which has to list all memory states: processor
-  time, the mean of three executions, as in the paper, in turn. A third way is measured that the
-  paper does not have: offline it is known which tuples will meet any, and others are not stored.
-"""
+"""What could be made, had the future been known: figures 4 and 5."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 
 from streamshed.experiments.report import (
     Claim,
-    Progress,
     Report,
     Row,
     judge,
     markdown_table,
-    run_figures,
     stem,
     summarise,
 )
+from streamshed.experiments.star.scale import Scale
 from streamshed.offline.star import Budget, Plan, Star, Total, optimum, read_star
 from streamshed.offline.star.reading import Filter
 from streamshed.workloads import StarWorkload
-
-TITLE = "Joining data streams with relations (Towne, Zhu, Zuzarte, Hou 2007)"
 
 LIFETIME = 10
 """Of tuples, m, in the offline experiments."""
@@ -53,44 +31,7 @@ FILTERS: Mapping[str, Filter] = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How much of everything to run."""
-
-    tuples: int = 5_000
-    seeds: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
-    memories: tuple[int, ...] = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20)
-    facts: tuple[int, ...] = (50, 100, 250, 500, 750, 1000)
-    rounds: int = 3
-
-
-FULL = Scale()
-
-QUICK = Scale(seeds=(1, 2, 3), memories=(4, 10, 20), facts=(50, 250, 1000))
-
-
-def run(
-    out: Path,
-    quick: bool = False,
-    figures: Iterable[str | int] | None = None,
-    progress: Progress | None = None,
-) -> list[Claim]:
-    """Run the experiments, write tables, charts and a verdict, and return the claims.
-
-    Args:
-        out: the folder to fill.
-        quick: fewer seeds and settings, in less than a minute.
-        figures: which of `FIGURES` to run; all of them if not given.
-        progress: is told, line by line, what is being done.
-
-    Raises:
-        StreamshedError: if a figure is not among those that can be run.
-    """
-    report = Report(Path(out), TITLE, progress or (lambda line: None))
-    return run_figures(report, FIGURES, QUICK if quick else FULL, figures)
-
-
-def read_workload(work: StarWorkload) -> Star:
+def in_its_model(work: StarWorkload) -> Star:
     """A workload in the paper's model."""
     return read_star(
         work.tables(), work.relation(), through={"r": "a", "s": "b"}, lifetime=LIFETIME
@@ -102,7 +43,7 @@ def figure_4(scale: Scale, report: Report) -> list[Claim]:
     runs: list[Row] = []
     for seed in scale.seeds:
         report.progress(f"optimal plans, seed {seed}")
-        star = read_workload(StarWorkload(tuples=scale.tuples, seed=seed))
+        star = in_its_model(StarWorkload(tuples=scale.tuples, seed=seed))
         for memory in scale.memories:
             budget = Budget(rows=memory // 2)
             made: dict[str, Plan | Total] = {
@@ -208,7 +149,7 @@ def figure_5(scale: Scale, report: Report) -> list[Claim]:
     memory = 10
     runs: list[Row] = []
     for facts in scale.facts:
-        star = read_workload(StarWorkload(tuples=scale.tuples, facts=facts, seed=1))
+        star = in_its_model(StarWorkload(tuples=scale.tuples, facts=facts, seed=1))
         report.progress(f"timing |F| = {facts}")
         for turn in range(-1, scale.rounds):  # the first one only warms up
             for name, filtered in FILTERS.items():
@@ -277,6 +218,3 @@ def figure_5(scale: Scale, report: Report) -> list[Claim]:
             "Times faster: " + ", ".join(f"{facts}: {by:.2f}" for facts, by in gain.items()) + ".",
         ),
     ]
-
-
-FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {"4": figure_4, "5": figure_5}

@@ -1,0 +1,129 @@
+"""Joins through a relation on Spark make what replay makes, whatever happens to the query."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streamshed as ss
+from databases import server
+from oracles.rows import Workload
+from oracles.workloads import generated
+from queries import through
+from streaming import Files, Ran, check_same, cut, replayed, rows
+from streamshed.errors import InputError, SpecError
+from streamshed.replay import Replay
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def bounded() -> Workload:
+    drawn = generated(3, rows=60, keys=12, skew=0.5, window=("time", 30), policy="oldest")
+    return replace(drawn, seed=5, keep_rows=(9, 6, 12))
+
+
+def check(ran: Ran, expected: Replay) -> None:
+    check_same(ran, expected)
+    assert expected.ledger.importance
+    assert ran.ledger.importance == expected.ledger.importance
+    assert ran.ledger.relation_bytes > 0
+
+
+@pytest.mark.parametrize(("dynamic", "policy"), [(True, None), (False, "density")])
+def test_a_restart_changes_nothing(
+    spark: SparkSession, files: Files, dynamic: bool, policy: str | None
+) -> None:
+    workload = bounded()
+    join = through(workload, dynamic)
+    join = join.shed(policy) if policy else join
+    batches = cut(workload, 4)
+    files.write(batches[:3])
+    check(files.run(spark, join), replayed(join, batches[:3]))
+    files.write(batches[3:])
+    check(files.run(spark, join), replayed(join, batches))
+
+
+def test_a_batch_is_joined_too(spark: SparkSession) -> None:
+    workload = bounded().unbounded()
+    join = through(workload)
+    batches = [cut(workload, 1)[0]]
+    frames = {name: spark.createDataFrame(table) for name, table in batches[0].items()}
+    expected = replayed(join, batches).table
+    assert rows(join.stream(frames).toArrow(), expected.schema) == rows(expected)
+
+
+R = pa.table({"ts": [1, 2, 3, 4], "x": [1, 2, 3, 2]})
+PAIRS = pa.table({"a": [1, 2, 2, 9], "b": ["p", "q", "r", "s"], "note": ["u", "v", "w", "z"]})
+
+
+def test_one_stream_alone_is_joined_in_as_many_shards_as_one_likes(
+    spark: SparkSession, files: Files, tmp_path: Path
+) -> None:
+    """The relation comes as whatever it is: here a DataFrame, and a file."""
+    pq.write_table(PAIRS, tmp_path / "_pairs.parquet")
+    batches = [{"r": R.slice(0, 2)}, {"r": R.slice(2)}]
+    files.write(batches)
+    join = ss.join("r").on("x").within(0, time="ts")
+    expected = replayed(join.through(PAIRS, r="a"), batches)
+    assert expected.ledger.results == 5
+    frame = spark.createDataFrame(PAIRS)
+    check_same(files.run(spark, join.through(frame, r="a"), shards=2), expected)
+    frames = {"r": spark.createDataFrame(R)}
+    read = join.through(str(tmp_path / "_pairs.parquet"), r="a").stream(frames, shards=2)
+    assert rows(read.toArrow(), expected.table.schema) == rows(expected.table)
+
+
+def test_streams_that_share_no_key_are_joined_in_one_place(spark: SparkSession) -> None:
+    frames = {name: spark.createDataFrame(R) for name in "rs"}
+    join = ss.join("r", "s").on("x").within(5, time="ts").through(PAIRS, r="a", s="a")
+    with pytest.raises(SpecError, match=r"shards is 2.*share no key.*leave shards out"):
+        join.stream(frames, shards=2)
+
+
+def test_a_relation_does_not_stream(spark: SparkSession, files: Files) -> None:
+    files.write([{"r": R}])
+    streams = files.frames(spark)
+    with pytest.raises(InputError, match=r"relation 'relation'.*streams.*spark\.read"):
+        ss.join("r").on("x").within(0, time="ts").through(streams["r"], r="x").stream(streams)
+
+
+def test_types_differ_between_streams(spark: SparkSession) -> None:
+    s = pa.table({"ts": [1, 2, 3], "y": ["p", "q", "nothing"]})
+    join = ss.join("r", "s").on(r="x", s="y").within(5, time="ts").through(PAIRS, r="a", s="b")
+    data: dict[str, Any] = {"r": R, "s": s}
+    frames = {name: spark.createDataFrame(table) for name, table in data.items()}
+    expected = join.replay(data).table
+    assert expected.num_rows == 3
+    assert rows(join.stream(frames).toArrow(), expected.schema) == rows(expected)
+
+
+def test_a_table_of_changes_is_read_on_by_the_workers(spark: SparkSession, files: Files) -> None:
+    """A query that is started again knows what came meanwhile."""
+    columns = 'a bigint, note text, "time" bigint, change text'
+    with server() as database:
+        database.run(
+            "CREATE TABLE pairs AS SELECT 1::bigint AS a, 'there'::text AS note",
+            f"CREATE TABLE log (version bigserial, {columns})",
+            "INSERT INTO log (a, note, \"time\", change) VALUES (2, 'came', 2, 'insert')",
+        )
+        pairs = ss.relation(
+            ss.postgres(database.url, "pairs"),
+            changes=ss.postgres(database.url, "log", version="version", every=0),
+        )
+        join = ss.join("r").on("x").within(0, time="ts").through(pairs, r="a")
+        files.write([{"r": R.slice(0, 2)}])
+        first = files.run(spark, join, shards=1)
+        assert sorted(x["relation"]["note"] for x in rows(first.table)) == ["came", "there"]
+        database.run("INSERT INTO log (a, note, \"time\", change) VALUES (3, 'late', 3, 'insert')")
+        files.write([{"r": R.slice(2)}])
+        found = sorted(
+            (x["r"]["ts"], x["relation"]["note"])
+            for x in rows(files.run(spark, join, shards=1).table)
+        )
+    assert found == [(1, "there"), (2, "came"), (3, "late"), (4, "came")]
