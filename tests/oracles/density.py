@@ -13,7 +13,7 @@ from .rows import Key, Row, Stream, Workload
 from .rules import MASK, Held, Random, Rule, Windows, draw, hash_of, mix
 
 ONCE, MEMORY, SILENCES, ROUGHNESS = 1024, 6.0, 8, 0.02
-FRONT, PLENTY, SHYNESS = 8, 256.0, 0.3
+FRONT, PLENTY, SHYNESS = 8, 256.0, 0.6
 
 
 @dataclass

@@ -38,7 +38,7 @@ FRONT = 8
 """Rows of a full window that are looked at each time, and as many are drawn besides."""
 PLENTY = 256.0
 """A row that promises so many times less than the newcomer may leave at once."""
-SHYNESS = 0.3
+SHYNESS = 0.6
 """What a key that returns is worth as long as hardly any of its rows are stored."""
 
 NOTED, CHOSEN = range(2)
