@@ -14,11 +14,24 @@ from streamshed.policies.frequency import Frequency
 from streamshed.policies.importance import Importance
 from streamshed.policies.oldest import Oldest
 from streamshed.policies.output import Output
+from streamshed.policies.pairwise import Pairwise
 from streamshed.policies.random import Random
+from streamshed.policies.sketch import Sketch
 
 NAMED: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (Auto, Density, Existence, Frequency, Importance, Oldest, Output, Random)
+    for policy in (
+        Auto,
+        Density,
+        Existence,
+        Frequency,
+        Importance,
+        Oldest,
+        Output,
+        Pairwise,
+        Random,
+        Sketch,
+    )
 }
 """The policies that `shed` knows by name."""
 
@@ -51,8 +64,10 @@ __all__ = [
     "Importance",
     "Oldest",
     "Output",
+    "Pairwise",
     "Policy",
     "Random",
+    "Sketch",
     "by_name",
     "existence_space",
     "value_space",
