@@ -66,7 +66,7 @@ def test_counts_and_sums_are_corrected_by_what_is_known_to_be_missing() -> None:
 
 def test_intervals_of_averages_cover_the_truth() -> None:
     covered = []
-    for seed in range(30):
+    for seed in range(15):
         data = streams(seed, rows=900)
         exact = JOIN.replay(data).aggregate("a.v", over=300)
         found = JOIN.keep(rows=20).shed("random").replay(data).aggregate("a.v", over=300)

@@ -51,7 +51,7 @@ def test_results_are_what_duckdb_says(graph: Graph) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
-    @settings(slow_generation, max_examples=40)
+    @settings(slow_generation, max_examples=25)
     @given(graphs(budget=True, policies=(policy,)))
     def check(graph: Graph) -> None:
         expected = simulate(graph)
@@ -64,7 +64,7 @@ def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_cuts_and_restarts_change_nothing(policy: str) -> None:
-    @settings(slow_generation, max_examples=12)
+    @settings(slow_generation, max_examples=8)
     @given(graphs(budget=True, policies=(policy,)), st.data())
     def check(graph: Graph, data: st.DataObject) -> None:
         count = len(graph.workload.rows)

@@ -41,7 +41,7 @@ def replayed(queued: Queued) -> tuple[list[object], Ledger]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_who_waits_and_who_leaves_is_what_the_plain_version_says(policy: str) -> None:
-    @settings(slow_generation, max_examples=40)
+    @settings(slow_generation, max_examples=20)
     @given(queues(policy))
     def check(queued: Queued) -> None:
         expected = simulate(queued)
@@ -56,7 +56,7 @@ def test_who_waits_and_who_leaves_is_what_the_plain_version_says(policy: str) ->
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_cuts_and_restarts_change_nothing(policy: str) -> None:
-    @settings(slow_generation, max_examples=12)
+    @settings(slow_generation, max_examples=8)
     @given(queues(policy), st.data())
     def check(queued: Queued, data: st.DataObject) -> None:
         workload = queued.graph.workload

@@ -17,6 +17,7 @@ from streamshed.kernels.sketch import PRIME, polynomial
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.intake import merged
 from streamshed.policies import Sketch
+from streamshed.workloads.regions import CONDITIONS, NAMES, RegionWorkload
 
 FIELD = int(PRIME)
 words = st.integers(0, 2**64 - 1)
@@ -186,3 +187,24 @@ def test_streams_need_names(policy: str) -> None:
     join = ss.join(by="s").on("k").last(5).keep(total=2).shed(policy)
     with pytest.raises(ss.SpecError, match="by the column 's'"):
         join.plan({"in": pa.schema({"k": pa.int64(), "s": pa.int64()})})
+
+
+def test_samples_are_as_uniform_as_random_ones_and_more_than_others() -> None:
+    """Kolmogorov and Smirnov's distance from the exact results, by Wilcoxon's test over seeds."""
+    policies = {"sample": Sketch(objective="sample"), "random": "random", "pairwise": "pairwise"}
+    apart: dict[str, list[float]] = {name: [] for name in policies}
+    for seed in range(10):
+        tables = RegionWorkload(tuples=400, regions=1, intra=(0.6, 1.0), seed=seed).tables()
+        join = ss.join(*NAMES).on(*CONDITIONS).within(300, time="time", clock="max").seed(seed)
+        exact = values(join, tables)
+        for name, policy in policies.items():
+            found = values(join.keep(rows=15).shed(policy), tables)
+            apart[name].append(stats.ks_2samp(exact, found).statistic)
+    assert stats.wilcoxon(apart["sample"], apart["pairwise"], alternative="less").pvalue < 0.02
+    assert stats.wilcoxon(apart["sample"], apart["random"], alternative="greater").pvalue > 0.02
+
+
+def values(join: ss.Join, tables: dict[str, pa.Table]) -> np.ndarray:
+    results = join.select("r1.a2").replay(tables).table
+    found: np.ndarray = results["r1"].combine_chunks().field("a2").to_numpy()
+    return found

@@ -73,9 +73,9 @@ class Pairwise(Policy):
     """The row with the fewest partners in one other stream leaves, or the newcomer is refused.
 
     The join is taken as a sequence of joins of two, in the order of the streams: a stream's partner
-    is the first of them that it shares an attribute with. A
-    row stands by how often its values came to that stream in the last tumbling window (BJoin; for
-    two streams the policy Prob). What other streams hold is disregarded.
+    is the first of them that it shares an attribute with. A row stands by how often its values came
+    to that stream in the last tumbling window (BJoin; for two streams the policy Prob). What other
+    streams hold is disregarded.
 
     Args:
         life: whether this counts for the time that rows have left (Life).

@@ -58,8 +58,8 @@ def region_work(scale: Scale, intra: tuple[float, float], seed: int) -> RegionWo
 
 
 def ranged(intra: tuple[float, float]) -> str:
-    """A range of skews as the paper writes it."""
-    return f"{intra[0]:g}–{intra[1]:g}"
+    """A range of skews in words, for tables and the names of files."""
+    return f"{intra[0]:g}-{intra[1]:g}"
 
 
 @dataclass(frozen=True)
