@@ -58,12 +58,24 @@ def bounded(join: ss.Join, workload: Workload) -> ss.Join:
     return join
 
 
+TUNED: dict[str, ss.policies.Policy] = {
+    "sketch, sample": ss.policies.Sketch(objective="sample"),
+    "sketch, aging": ss.policies.Sketch(aging=True),
+    "pairwise, life": ss.policies.Pairwise(life=True),
+}
+"""Policies with other parameters than their names alone stand for."""
+
+
+def shedding(join: ss.Join, policy: str) -> ss.Join:
+    """A join that sheds by a policy of the oracles."""
+    return join.shed(by="worth") if policy == "column" else join.shed(TUNED.get(policy, policy))
+
+
 def _shedding(join: ss.Join, workload: Workload) -> ss.Join:
     if workload.at_least is not None:
         join = join.partial(at_least=workload.at_least)
     if workload.bounded:
-        column = workload.policy == "column"
-        join = join.shed(by="worth") if column else join.shed(workload.policy)
+        join = shedding(join, workload.policy)
         join = join.estimate(rate=workload.rate)
     return join
 
@@ -105,15 +117,19 @@ def multiset(results: Sequence[Result]) -> Counter[Result]:
 
 
 def driven(
-    workload: Workload, cuts: Sequence[int], restore: bool = False, join: ss.Join | None = None
+    workload: Workload,
+    cuts: Sequence[int],
+    restore: bool = False,
+    join: ss.Join | None = None,
+    data: dict[str, pa.Table] | None = None,
 ) -> Iterator[tuple[int, list[Result], Ledger, KeyedJoin]]:
     """The operator itself, fed in pieces that end at the cuts of the arrival order.
 
     After each piece: how many tuples have been processed, the results so far, the ledger. With
     `restore`, the operator is thrown away between pieces and made anew from its snapshot's bytes.
-    The join is the workload's, unless another one is given.
+    The join and the data are the workload's, unless others are given.
     """
-    data = inputs(workload)
+    data = inputs(workload) if data is None else data
     plan = (join or spec(workload)).plan({name: rows.schema for name, rows in data.items()})
     operator = running_join(plan)(plan)
     order = arrival_order(workload)

@@ -10,7 +10,7 @@ from engine import driven, multiset, replayed
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.simulator import simulate
-from oracles.workloads import POLICIES, generated, workloads
+from oracles.workloads import NAMED_ONLY, POLICIES, VARIANTS, generated, workloads
 from streamshed.policies import NAMED, ByColumn, Importance
 
 slow_generation = settings(
@@ -71,7 +71,7 @@ def check_decisions(workload: Workload, subset: bool = True) -> None:
         assert not multiset(ours) - exact
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [*POLICIES, *VARIANTS])
 def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
     @settings(slow_generation, max_examples=120)
     @given(workloads(budget=True, policies=[policy]))
@@ -81,7 +81,7 @@ def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "existence"])
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy not in NAMED_ONLY])
 def test_every_policy_decides_alike_when_streams_come_and_go(policy: str) -> None:
     @settings(slow_generation, max_examples=60)
     @given(workloads(by=True, budget=True, policies=[policy]))
@@ -91,7 +91,7 @@ def test_every_policy_decides_alike_when_streams_come_and_go(policy: str) -> Non
     check()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [*POLICIES, *VARIANTS])
 def test_cuts_and_restarts_change_nothing(policy: str) -> None:
     @settings(slow_generation, max_examples=25)
     @given(workloads(budget=True, policies=[policy]), st.data())
@@ -110,7 +110,7 @@ def test_cuts_and_restarts_change_nothing(policy: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [*POLICIES, *VARIANTS])
 def test_after_every_single_arrival(policy: str) -> None:
     """Budget and ledger hold after any arrival, tuple by tuple as the plain version says."""
     workload = generated(
@@ -133,7 +133,7 @@ def _within_budget(workload: Workload, ledger: object) -> None:
             assert most is None or stored[name] <= most
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [*POLICIES, *VARIANTS])
 @pytest.mark.parametrize("seed", range(3))
 def test_larger_workloads_decide_alike(policy: str, seed: int) -> None:
     workload = generated(

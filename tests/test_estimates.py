@@ -17,7 +17,7 @@ from engine import driven, inputs, replayed, spec
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.sample import sampled
-from oracles.workloads import POLICIES, generated, workloads
+from oracles.workloads import NAMED_ONLY, POLICIES, generated, workloads
 from streamshed.estimates import Estimate, Tally
 from streamshed.experiments.coverage import coverage, runs
 from streamshed.operators.checkpoint import Snapshot
@@ -25,7 +25,7 @@ from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-told_apart = [policy for policy in POLICIES if policy != "existence"]
+told_apart = [policy for policy in POLICIES if policy not in NAMED_ONLY]
 unaware = [policy for policy in POLICIES if policy not in ("auto", "density")]
 """Those that do not learn from the sample. (The plain version of `density` has it whole.)"""
 

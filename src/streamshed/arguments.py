@@ -107,6 +107,14 @@ def fraction(said: object, what: str) -> float:
     return float(number)
 
 
+def above_zero(said: object, what: str) -> float:
+    """Read a number above zero."""
+    number = said if isinstance(said, int | float) and not isinstance(said, bool) else 0
+    if not 0 < number < float("inf"):
+        raise SpecError(f"{what} is {said!r}; give a number above 0")
+    return float(number)
+
+
 def positive(said: object, what: str) -> int:
     """Read a whole number above zero."""
     return whole(said, what, at_least=1)

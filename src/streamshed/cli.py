@@ -382,6 +382,7 @@ def _number_or_text(text: str) -> int | str:
 
 _PAPERS = {
     "existence": "streamshed.experiments.existence",
+    "msketch": "streamshed.experiments.msketch",
     "policies": "streamshed.experiments.policies",
     "star": "streamshed.experiments.star",
 }
@@ -424,7 +425,7 @@ def _outcome(claim: Any) -> str:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark: keyed, policies, spark, star.")],
+    name: Annotated[str, typer.Argument(help="Which: graph, keyed, policies, spark or star.")],
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
     ] = False,

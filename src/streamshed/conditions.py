@@ -111,7 +111,7 @@ def _key_columns(said: object, what: str) -> tuple[str, ...]:
 def _key_column(said: object, what: str) -> str:
     if isinstance(said, str) and "=" in said:
         raise SpecError(
-            f"{what} is {said!r}: conditions between pairs of streams are not available yet, only "
-            "one key shared by all streams; name its columns, as in .on('k') or .on(a='x', b='y')"
+            f"{what} is {said!r}: a condition between two streams stands for itself; say "
+            ".on('a.x = b.x', 'b.y = c.z'), or name columns, as in .on(a='x', b='y')"
         )
     return column_name(said, what)

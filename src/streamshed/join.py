@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamshed import durations
-from streamshed.arguments import PerStream, column_name, fraction, positive, whole
+from streamshed.arguments import PerStream, above_zero, column_name, fraction, positive, whole
 from streamshed.conditions import SharedKey, read_met
+from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.selection import Selection
 from streamshed.spec import Budget, RowWindows, Spec, Through, TimeWindows, check_names
@@ -35,6 +36,15 @@ class Replayed(Protocol):
     @property
     def ledger(self) -> Ledger:
         """What became of every row."""
+
+    def aggregate(
+        self,
+        of: str,
+        over: str | timedelta | int,
+        every: str | timedelta | int | None = None,
+        quantiles: Sequence[float] = ...,
+    ) -> pa.Table:
+        """Aggregates of a column in windows of time; see `streamshed.replay.Replay.aggregate`."""
 
 
 class ReplayedBatches(Protocol):
@@ -96,7 +106,8 @@ class Join(Spec):
         """Say which columns the members of a result have in common.
 
         Args:
-            columns: The key columns, of the same names in every stream.
+            columns: The key columns, of the same names in every stream; or equalities between
+                columns of two streams each, which tie all streams together.
             by_stream: Or for every stream the name of its key column, or a list of names.
 
         Example:
@@ -105,7 +116,11 @@ class Join(Spec):
             join('a', 'b').on('k', 'l')
             >>> join("a", "b").on(a="x", b="y")
             join('a', 'b').on(a='x', b='y')
+            >>> join("a", "b", "c").on("a.x = b.x", "b.y = c.z")
+            join('a', 'b', 'c').on('a.x = b.x', 'b.y = c.z')
         """
+        if not by_stream and are_equalities(columns):
+            return replace(self, condition=Equalities.of(columns, self.names()))
         return replace(self, condition=SharedKey.of(columns, by_stream, self.names()))
 
     def within(
@@ -342,6 +357,35 @@ late='30 seconds')
             join(by='sensor').on('room').last(100).select('members.heat')
         """
         return replace(self, selection=Selection.of(columns, self.told_apart()))
+
+    def queue(self, *, rows: int) -> Join:
+        """Let rows wait that come faster than the join takes them; see `throttle`.
+
+        Args:
+            rows: How many may wait. Of more the one leaves that promises least by the policy, or
+                any at random if the policy is `random` or makes a sample.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(tuples_per_second=0.2)
+            join('a', 'b').on('k').last(100).queue(rows=10).throttle(tuples_per_second=0.2)
+        """
+        return replace(self, queue_rows=positive(rows, ".queue(): `rows`"))
+
+    def throttle(self, *, tuples_per_second: float) -> Join:
+        """Bound the rows that the join takes in a second of its own time.
+
+        Args:
+            tuples_per_second: How many, of all streams together; in a unit of time where times are
+                plain numbers. The rows that come faster wait in a `queue`.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b").on("k").last(100).throttle(tuples_per_second=1000)
+            join('a', 'b').on('k').last(100).throttle(tuples_per_second=1000)
+        """
+        what = ".throttle(): `tuples_per_second`"
+        return replace(self, speed=above_zero(tuples_per_second, what))
 
     def estimate(self, *, rate: float | None = None) -> Join:
         """Say how many keys are followed in full, to estimate the results that shedding costs.

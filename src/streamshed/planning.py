@@ -10,9 +10,10 @@ import pyarrow as pa
 from streamshed import columns
 from streamshed.columns import Column
 from streamshed.durations import LIMIT, Duration, to_units
+from streamshed.equalities import MOST_STREAMS, Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
-from streamshed.operators.plan import Plan, RelationPlan, StreamPlan
-from streamshed.policies import ByColumn, Density, Oldest, Policy, Promise
+from streamshed.operators.plan import Plan, QueuePlan, RelationPlan, StreamPlan
+from streamshed.policies import ByColumn, Density, Oldest, Policy, Promise, Sketch
 from streamshed.spec import Spec, too_few
 
 
@@ -45,19 +46,37 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         policy=policy,
         at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
         seed=spec.random_seed,
-        rate=spec.sample_rate if spec.through_relation is None else 0.0,
+        rate=spec.sample_rate if _is_estimated(spec) else 0.0,
         through=_relation(spec),
+        queue=_queue(spec, policy, time_type),
     )
     _check_policy(plan)
     return plan
 
 
+def _is_estimated(spec: Spec) -> bool:
+    """Whether it can be estimated what shedding costs: whole keys are followed for it."""
+    return spec.through_relation is None and not _by_attributes(spec)
+
+
+def _by_attributes(spec: Spec) -> bool:
+    """Whether the join goes by attributes, each by itself, and not by whole keys."""
+    return spec.graph() is not None or spec.queue_rows is not None
+
+
 def _policy(spec: Spec) -> Policy:
-    """The policy that decides: the one that was named, or else density, where it can learn."""
-    through = spec.through_relation is not None
-    chosen = spec.policy or (Oldest() if spec.sample_rate == 0 and not through else Density())
+    """The policy that decides: the one that was named, or else the one that suits the join."""
+    chosen = spec.policy or _default_policy(spec)
     # Through a relation rows share no key, and what they promise is learned from all arrivals.
+    through = spec.through_relation is not None
     return Promise() if through and isinstance(chosen, Density) else chosen
+
+
+def _default_policy(spec: Spec) -> Policy:
+    if _by_attributes(spec):
+        return Sketch()
+    learns = spec.sample_rate != 0 or spec.through_relation is not None
+    return Density() if learns else Oldest()
 
 
 def _check_complete(spec: Spec) -> None:
@@ -72,6 +91,13 @@ def _check_complete(spec: Spec) -> None:
         )
     elif len(spec.streams) == 1:
         raise too_few(spec.streams)
+    elif _by_attributes(spec):
+        _check_graph(spec)
+    if (spec.queue_rows is None) != (spec.speed is None):
+        raise SpecError(
+            f".queue() says {spec.queue_rows}, and .throttle() {spec.speed}: rows wait because the "
+            "join takes only so many; say both, or neither"
+        )
     bare = [
         stream
         # A join by a column has no names, and one window for its one input.
@@ -98,6 +124,16 @@ def _check_complete(spec: Spec) -> None:
 
 def _check_through(spec: Spec) -> None:
     """Refuse what joins through a relation cannot do."""
+    if spec.queue_rows is not None:
+        raise SpecError(
+            ".queue() and .through() were both said, but nothing waits for a join through a "
+            "relation; leave one of them out"
+        )
+    if isinstance(spec.condition, Equalities):
+        raise SpecError(
+            ".on() says that columns of streams are equal, but .through() ties each of them to a "
+            "relation; name the key column of each stream, as in .on(r='x', s='y')"
+        )
     if spec.at_least is not None:
         raise SpecError(
             ".partial() and .through() were both said, but a result through a relation has a "
@@ -118,7 +154,34 @@ def _check_through(spec: Spec) -> None:
             )
 
 
+def _check_graph(spec: Spec) -> None:
+    """Refuse what joins by attributes cannot do."""
+    if spec.by is not None or len(spec.streams) > MOST_STREAMS:
+        raise SpecError(
+            f".queue(): tuples of up to {MOST_STREAMS} streams with names can wait for a join; "
+            "leave it out"
+        )
+    if spec.at_least is not None:
+        raise SpecError(
+            ".partial() was said, but which rows of fewer streams belong together is not known "
+            "where streams share no key, or rows wait in a .queue(); leave it out, or name one "
+            "key, as in .on('k')"
+        )
+    if spec.sample_rate:
+        raise SpecError(
+            f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is estimated from "
+            "whole keys: not where streams share none, nor where rows wait in a .queue(); leave it "
+            "out"
+        )
+
+
 def _check_policy(plan: Plan) -> None:
+    if plan.graph and plan.policy.ranks_keys:
+        raise SpecError(
+            f"shed({plan.policy.name!r}) ranks the keys that streams share, and by equalities "
+            "between pairs they share none, nor do rows that wait in a .queue(); use 'sketch', "
+            "'pairwise', 'random', 'oldest' or by=column"
+        )
     if plan.through is not None and plan.policy.ranks_keys:
         raise SpecError(
             f"shed({plan.policy.name!r}) ranks the keys that streams share, and through a relation "
@@ -171,6 +234,9 @@ def _key_types(spec: Spec, inputs: tuple[_Input, ...]) -> dict[str, tuple[pa.Dat
         [columns.find(schema, stream, name, "key") for name in spec.key_of(stream)]
         for stream, schema in inputs
     ]
+    graph = spec.graph()
+    if graph is not None:
+        return _attribute_types(graph, inputs, found)
     if spec.through_relation is None:
         return dict.fromkeys((stream for stream, _ in inputs), _in_common(*found))
     relation = spec.through_relation.relation
@@ -178,6 +244,22 @@ def _key_types(spec: Spec, inputs: tuple[_Input, ...]) -> dict[str, tuple[pa.Dat
     return {
         stream: _in_common(one, other)
         for (stream, _), one, other in zip(inputs, found, met, strict=True)
+    }
+
+
+def _attribute_types(
+    graph: Equalities, inputs: tuple[_Input, ...], found: list[list[Column]]
+) -> dict[str, tuple[pa.DataType, ...]]:
+    """For each stream the types of its columns: each that of all columns of its attribute."""
+    numbers = [graph.attributes_of(stream) for stream, _ in inputs]
+    same: dict[int, list[Column]] = {}
+    for of_stream, own in zip(found, numbers, strict=True):
+        for column, number in zip(of_stream, own, strict=True):
+            same.setdefault(number, []).append(column)
+    types = {number: columns.common_key_type(places) for number, places in same.items()}
+    return {
+        stream: tuple(types[number] for number in own)
+        for (stream, _), own in zip(inputs, numbers, strict=True)
     }
 
 
@@ -198,6 +280,13 @@ def _relation(spec: Spec) -> RelationPlan | None:
     schema = pa.schema([column for column in relation.schema if column.name in needed])
     relation.check_changes([name for name in schema.names if name not in (begin, end)])
     return RelationPlan(relation, schema, chosen, met, begin, end)
+
+
+def _queue(spec: Spec, policy: Policy, time_type: pa.DataType) -> QueuePlan | None:
+    if spec.queue_rows is None or spec.speed is None:
+        return None
+    second = 1_000_000 if pa.types.is_timestamp(time_type) else 1
+    return QueuePlan(spec.queue_rows, second / spec.speed, policy.makes_sample)
 
 
 def _time_type(spec: Spec, inputs: tuple[_Input, ...]) -> pa.DataType:
@@ -240,6 +329,7 @@ def _streams(
             worth=worths.get(stream),
             key_types=types[stream],
             weight=weights.get(stream),
+            attributes=spec.attributes_of(stream),
         )
         for stream, schema in inputs
     )

@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from streamshed.aggregates import Windows, aggregated
 from streamshed.errors import InputError
 from streamshed.join import Join
 from streamshed.ledger import Ledger
@@ -40,11 +42,43 @@ class Replay:
             of completion.
         ledger: what became of every tuple.
         late: for each input the rows that came too late, with the columns that the join needs.
+        sampled: whether the results are all there are, or meant as a sample of them.
     """
 
     table: pa.Table
     ledger: Ledger
     late: Mapping[str, pa.Table]
+    sampled: bool = True
+
+    def aggregate(
+        self,
+        of: str,
+        over: str | timedelta | int,
+        every: str | timedelta | int | None = None,
+        quantiles: Sequence[float] = (0.25, 0.5, 0.75),
+    ) -> pa.Table:
+        """Count, sum and average a column of the results in windows of time, with quantiles.
+
+        Args:
+            of: the column, as in `"clicks.price"`.
+            over: the length of a window.
+            every: how far apart windows end, at multiples of this; as long as they are if not said.
+            quantiles: the parts of results for which the value is asked up to which they lie.
+
+        Returns:
+            A row for each window (begin, end]: how many results it has; and, each with the bounds
+            of a 95 % interval, `count`, `sum`, `average` and quantiles of all results, those that
+            were shed included as far as that is known. Bounds are null where nothing is known.
+
+        Examples:
+            >>> import pyarrow as pa, streamshed as ss
+            >>> rows = pa.table({"k": [1, 2, 1], "ts": [1, 2, 3], "v": [10, 20, 40]})
+            >>> done = ss.join("a", "b").on("k").within(0, time="ts").replay(a=rows, b=rows)
+            >>> done.aggregate("a.v", over=10)["average"].to_pylist()
+            [23.333333333333332]
+        """
+        windows = Windows.of_results(self.table, of, over, every, quantiles)
+        return aggregated(self.table, windows, self.ledger.recall, self.sampled)
 
 
 def replay(join: Join, data: Any, streams: Mapping[str, Any]) -> Replay:
@@ -64,7 +98,9 @@ def replay(join: Join, data: Any, streams: Mapping[str, Any]) -> Replay:
         source.name: pa.Table.from_batches(found, source.schema)
         for source, found in zip(running.sources, running.late or [], strict=True)
     }
-    return Replay(pa.Table.from_batches(batches, schema), running.operator.ledger(), late)
+    table = pa.Table.from_batches(batches, schema)
+    sampled = running.operator.shed == 0 or running.operator.plan.policy.makes_sample
+    return Replay(table, running.operator.ledger(), late, sampled)
 
 
 class Batches(Iterator[pa.RecordBatch]):

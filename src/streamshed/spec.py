@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from streamshed.arguments import Names, PerStream
 from streamshed.conditions import SharedKey
 from streamshed.durations import Duration
+from streamshed.equalities import Equalities
 from streamshed.errors import SpecError, listed
 from streamshed.selection import MEMBERS, TIME, Selection
 
@@ -69,7 +70,7 @@ class Spec:
     """The names of the streams; empty where a column tells them apart."""
     by: str | None = None
     """The column that tells the streams apart, or None."""
-    condition: SharedKey | None = None
+    condition: SharedKey | Equalities | None = None
     time_windows: TimeWindows | None = None
     row_windows: RowWindows | None = None
     budget: Budget | None = None
@@ -79,6 +80,10 @@ class Spec:
     weights: PerStream[str] | None = None
     """The column that says how important a row is, for each stream."""
     selection: Selection | None = None
+    queue_rows: int | None = None
+    """How many tuples may wait for the join."""
+    speed: float | None = None
+    """How many tuples the join takes in a second of its own time."""
     random_seed: int = 0
     sample_rate: float | None = None
     """The part of all keys that is followed, 0 for none, None for as many as seem fit."""
@@ -98,6 +103,22 @@ class Spec:
         if self.condition is not None:
             return self.condition.columns_for(stream)
         return self.met_by(stream)
+
+    def graph(self) -> Equalities | None:
+        """The equalities between streams, unless they come down to one key shared by all."""
+        if isinstance(self.condition, Equalities) and not self.condition.shares_one_key():
+            return self.condition
+        return None
+
+    def attributes_of(self, stream: str) -> tuple[int, ...]:
+        """The attribute that each key column belongs to, where the join goes by attributes.
+
+        It does if streams share no key, and if tuples wait in a queue.
+        """
+        graph = self.graph()
+        if graph is not None:
+            return graph.attributes_of(stream)
+        return tuple(range(len(self.key_of(stream)))) if self.queue_rows is not None else ()
 
     def met_by(self, stream: str) -> tuple[str, ...]:
         """The columns of the relation that a stream's key equals."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamshed.arguments import PerStream
 from streamshed.durations import Duration, describe
+from streamshed.equalities import Equalities
 from streamshed.errors import SpecError
 from streamshed.spec import Budget, RowWindows, Spec, Through, TimeWindows
 
@@ -36,6 +37,10 @@ def written(spec: Spec) -> str:
         parts.append(f".weigh(by={spec.weights.said()!r})")
     if spec.selection is not None:
         parts.append(f".select({', '.join(map(repr, spec.selection.said()))})")
+    if spec.queue_rows is not None:
+        parts.append(f".queue(rows={spec.queue_rows})")
+    if spec.speed is not None:
+        parts.append(f".throttle(tuples_per_second={spec.speed:g})")
     if spec.sample_rate is not None:
         parts.append(f".estimate(rate={spec.sample_rate!r})")
     if spec.random_seed:
@@ -48,7 +53,9 @@ def _streams(spec: Spec) -> str:
     return f"join({said})"
 
 
-def _on(condition: SharedKey) -> str:
+def _on(condition: SharedKey | Equalities) -> str:
+    if isinstance(condition, Equalities):
+        return f".on({', '.join(map(repr, condition.said()))})"
     if condition.columns.everywhere is not None:
         return f".on({', '.join(map(repr, condition.columns.everywhere))})"
     return f".on({_by_stream(condition.columns)})"

@@ -152,10 +152,11 @@ class _Keys(Random):
 
 
 @cache
-def hash_of(key: Key) -> int:
+def hash_of(*key: Key) -> int:
     """The 64 bits that a key is reduced to; how is the engine's own affair, not a decision."""
-    rows = pa.record_batch({"k": [key]})
-    hashed, _ = key_hash(rows, ["k"], [pa.string() if isinstance(key, str) else pa.int64()])
+    rows = pa.record_batch({f"k{number}": [part] for number, part in enumerate(key)})
+    kinds = [pa.string() if isinstance(part, str) else pa.int64() for part in key]
+    hashed, _ = key_hash(rows, rows.schema.names, kinds)
     return int(hashed[0])
 
 
@@ -258,7 +259,9 @@ class Column(Rule):
         return min(window, key=lambda held: (self.value(held), held.arrival))
 
 
-from .density import Density  # noqa: E402 - a rule too long for this file, made of those above
+# Rules too long for this file, made of those above.
+from .density import Density  # noqa: E402
+from .sketch import EXPECTING  # noqa: E402
 
 RULES: dict[str, type[Rule]] = {
     "auto": Density,  # until a round is over, and the workloads here are shorter than that
@@ -269,4 +272,5 @@ RULES: dict[str, type[Rule]] = {
     "output": Output,
     "existence": Existence,
     "column": Column,
+    **EXPECTING,
 }

@@ -20,8 +20,13 @@ from .rows import (
     named,
 )
 from .rules import RULES
+from .sketch import EXPECTING, TIMED_ONLY
 
-POLICIES = tuple(RULES)
+VARIANTS = tuple(name for name in EXPECTING if "," in name)
+"""Rules that are policies of another name, with other parameters."""
+POLICIES = tuple(name for name in RULES if name not in VARIANTS)
+NAMED_ONLY = ("existence", *EXPECTING)
+"""The policies that need streams with names."""
 RESULTS = 3000
 
 # A row as drawn: stream, key, time, worth, and how far it lags behind its place in order.
@@ -45,6 +50,8 @@ def workloads(
     `partial` and `budget` fix what is otherwise drawn. A join by a column is always partial, has
     one kind of window and no existence patterns. The number of results stays below 20,000.
     """
+    if not {*policies} - {*TIMED_ONLY}:
+        windows = ("time",)
     rows, names, span = draw(_drawn_rows(by, max_streams, max_rows))
     kind = draw(st.sampled_from([w for w in windows if not (by and w == "mixed")]))
     late = st.one_of(st.just(0), st.integers(0, span // 6), st.integers(0, span))
@@ -56,7 +63,7 @@ def workloads(
         idle = st.one_of(st.none(), st.integers(0, span), st.integers(0, span // 6))
         settings["idle"] = draw(idle)
     if draw(st.booleans()) if budget is None else budget:
-        allowed = [p for p in policies if not (by and p == "existence")]
+        allowed = [p for p in policies if not (by and p in NAMED_ONLY)]
         settings["policy"] = draw(st.sampled_from(allowed))
         settings["seed"] = draw(st.one_of(st.integers(0, 3), st.integers(0, 2**63 - 1)))
         few = st.one_of(st.integers(1, 15), st.integers(1, 4))

@@ -58,7 +58,9 @@ def test_a_policy_decides_as_in_replay(spark: SparkSession, files: Files, policy
     check_same(files.run(spark, spec(workload), shards=1), replayed(spec(workload), batches))
 
 
-@pytest.mark.parametrize("policy", ["exact", "existence", "random", "output", "density"])
+@pytest.mark.parametrize(
+    "policy", ["exact", "existence", "random", "output", "density", "sketch", "pairwise"]
+)
 def test_a_restart_changes_nothing(spark: SparkSession, files: Files, policy: str) -> None:
     workload = bounded("oldest").unbounded() if policy == "exact" else bounded(policy)
     batches = cut(workload, 3)
@@ -71,7 +73,8 @@ def test_a_restart_changes_nothing(spark: SparkSession, files: Files, policy: st
 
 def test_every_policy_is_covered() -> None:
     assert set(POLICIES) == {
-        "auto", "oldest", "frequency", "column", "existence", "random", "output", "density"
+        "auto", "oldest", "frequency", "column", "existence", "random", "output", "density",
+        "sketch", "pairwise",
     }  # fmt: skip
 
 

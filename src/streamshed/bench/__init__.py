@@ -15,6 +15,7 @@ from streamshed.errors import StreamshedError, listed, suggestion
 Progress = Callable[[str], None]
 
 BENCHMARKS = {
+    "graph": "streamshed.bench.graph",
     "keyed": "streamshed.bench.keyed",
     "policies": "streamshed.bench.policies",
     "spark": "streamshed.bench.spark",

@@ -6,17 +6,18 @@ in some order. Its rate is such that a window of 100 seconds would hold twice th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 import streamshed as ss
 from streamshed.bench import Measurement, Progress
+from streamshed.bench.duck import database
 from streamshed.bench.timing import best_of, in_new_process, processor_time, wall_time
 from streamshed.errors import StreamshedError
 from streamshed.operators.auto import running_join
@@ -265,14 +266,14 @@ def _with_keys(keys: int, repeats: int, progress: Progress) -> Iterator[Measurem
     progress(f"the exact join beside DuckDB, {keys:,} keys")
     tables = {name: _uniform(seed, keys) for seed, name in enumerate("abc")}
     join = ss.join(*tables).on("k").within(_REACH, time="ts")
-    database = _database(tables)
+    engine = database(tables)
     found: dict[str, int] = {}
 
     def ours() -> None:
         found["ours"] = join.replay(tables).table.num_rows
 
     def theirs() -> None:
-        found["DuckDB's"] = database.sql(_SQL).to_arrow_table().num_rows
+        found["DuckDB's"] = engine.sql(_SQL).to_arrow_table().num_rows
 
     ours()
     theirs()
@@ -301,18 +302,6 @@ def _uniform(seed: int, keys: int) -> pa.Table:
     times = np.arange(_ROWS) * _STEP + random.integers(0, _STEP, _ROWS)
     drawn = random.integers(0, keys, _ROWS)
     return pa.table({"k": drawn, "ts": times, "v": random.random(_ROWS)})
-
-
-def _database(tables: Mapping[str, pa.Table]) -> Any:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise StreamshedError("this benchmark needs DuckDB: install streamshed[frames]") from error
-    database = duckdb.connect()
-    database.execute("set threads = 2")
-    for name, table in tables.items():
-        database.register(name, table)
-    return database
 
 
 # -- starting -------------------------------------------------------------------------------------

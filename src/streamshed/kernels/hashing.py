@@ -22,7 +22,8 @@ def hash_words(words):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fold(hashed, word):  # type: ignore[no-untyped-def]
+def fold(hashed, word):  # type: ignore[no-untyped-def]
+    """The hash of what was hashed so far and one more word."""
     return mix(hashed * GOLDEN + word)
 
 
@@ -30,7 +31,7 @@ def _fold(hashed, word):  # type: ignore[no-untyped-def]
 def fold_words(hashed, words):  # type: ignore[no-untyped-def]
     """Fold one more word of each key into its hash, in place."""
     for i in range(words.size):
-        hashed[i] = _fold(hashed[i], words[i])
+        hashed[i] = fold(hashed[i], words[i])
 
 
 @driver
@@ -45,10 +46,10 @@ def hash_strings(offsets, data):  # type: ignore[no-untyped-def]
             word = np.uint64(0)
             for byte in range(8):
                 word |= np.uint64(data[position + byte]) << np.uint64(8 * byte)
-            folded = _fold(folded, word)
+            folded = fold(folded, word)
             position += 8
         word = np.uint64(0)
         for byte in range(end - position):
             word |= np.uint64(data[position + byte]) << np.uint64(8 * byte)
-        hashed[i] = _fold(folded, word)
+        hashed[i] = fold(folded, word)
     return hashed

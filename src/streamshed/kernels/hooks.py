@@ -13,6 +13,20 @@ from streamshed.kernels.compiling import hook
 
 
 @hook
+def announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
+    """A tuple has come, is neither filtered nor late, and will be probed, then admitted or refused.
+
+    Rows whose time was over have left. In a restart under another policy rows are announced too.
+    """
+
+
+@hook
+def urgency(policy, core, batch, i):  # type: ignore[no-untyped-def]
+    """What a tuple promises that waits in a queue: of these the lowest are shed first."""
+    return 0.0
+
+
+@hook
 def admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
     """Whether a newcomer of a stream may take somebody's place in a full pool.
 
@@ -57,6 +71,12 @@ def restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
 def precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
     """Whether an item stands before another in the heap that the state holds."""
     return item < other
+
+
+@hook
+def appraised(policy, core, row):  # type: ignore[no-untyped-def]
+    """What a row stands by, found anew."""
+    return 0.0
 
 
 @hook

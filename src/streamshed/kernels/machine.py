@@ -42,6 +42,19 @@ def bit_length(typing_context: Any, word: Any) -> Any:
 
 
 @intrinsic
+def high_half(typing_context: Any, one: Any, other: Any) -> Any:
+    """The upper 64 bits of the product of two 64-bit words."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        factors = [builder.zext(argument, wide) for argument in arguments]
+        high = builder.lshr(builder.mul(*factors), ir.Constant(wide, 64))
+        return builder.trunc(high, ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Ask for an array's element to be brought into the cache, and go on."""
     item = array.dtype.size if isinstance(array.dtype, types.Record) else array.dtype.bitwidth // 8

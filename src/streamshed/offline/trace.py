@@ -83,6 +83,11 @@ def read(join: Join, data: Mapping[str, Any]) -> Trace:
             "the most results are known for joins on a shared key, and this one goes .through() a"
             " relation; for two streams see streamshed.offline.star"
         )
+    if join.graph() is not None:
+        raise SpecError(
+            "the most results are known for joins on a shared key, and these streams are joined by"
+            " equalities between pairs; name one key, as in .on('k')"
+        )
     if join.by is not None or join.at_least is not None:
         raise SpecError(
             "the most results are known for complete joins only, and this one is partial"

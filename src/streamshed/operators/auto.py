@@ -14,8 +14,10 @@ from streamshed.ledger import Ledger
 from streamshed.operators.buffers import Batch
 from streamshed.operators.checkpoint import Head, Snapshot
 from streamshed.operators.following import teach
+from streamshed.operators.graph import GraphJoin
 from streamshed.operators.keyed import Block, KeyedJoin, Late
 from streamshed.operators.plan import Plan
+from streamshed.operators.queued import QueuedJoin
 from streamshed.operators.restoring import bare, in_order, rows_again
 from streamshed.operators.star import StarJoin
 from streamshed.operators.trials import Trials
@@ -27,6 +29,10 @@ def running_join(plan: Plan) -> type[KeyedJoin]:
     """The kind of join that a plan asks for."""
     if plan.through is not None:
         return StarJoin
+    if plan.queue is not None:
+        return QueuedJoin
+    if plan.graph:
+        return GraphJoin
     return AutoJoin if isinstance(plan.policy, Auto) and plan.bounded else KeyedJoin
 
 

@@ -9,14 +9,15 @@ import numpy.typing as npt
 
 from streamshed.kernels.core import NONE
 
-NEXT, EMITTING, GROUPS, MIXED, SHIFT, SAMPLE_SHIFT, BEFORE, FACT, CHANGE = range(9)
-CURSOR = 9
+NEXT, EMITTING, GROUPS, MIXED, SHIFT, SAMPLE_SHIFT, BEFORE, FACT, CHANGE, DEPTH = range(10)
+CURSOR = 10
 
 MADE, MEMBERS, LATECOMERS = range(3)
 FILLED = 3
 
 
 WEIGHTLESS: npt.NDArray[np.float64] = np.empty(0, np.float64)
+PLAIN: npt.NDArray[np.uint64] = np.empty((0, 1), np.uint64)
 
 
 class Batch(NamedTuple):
@@ -29,6 +30,7 @@ class Batch(NamedTuple):
     null: npt.NDArray[np.bool_]  # empty where no key and no time is null
     worth: npt.NDArray[np.int64]  # empty where the policy does not ask for it
     importance: npt.NDArray[np.float64] = WEIGHTLESS  # empty where results are not weighed
+    hashes: npt.NDArray[np.uint64] = PLAIN  # of each attribute; empty where streams share a key
 
 
 GROUP = np.dtype(

@@ -15,7 +15,8 @@ from streamshed.errors import InputError, listed
 from streamshed.kernels.core import NEVER
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
 from streamshed.kernels.merging import merge_order, put_in_order, running_maximum
-from streamshed.operators.buffers import WEIGHTLESS, Batch
+from streamshed.operators.buffers import PLAIN, WEIGHTLESS, Batch
+from streamshed.operators.net import lookup_sets, most_attributes, own_attributes
 from streamshed.operators.plan import Plan, StreamPlan
 
 FARTHEST = 2**61
@@ -37,6 +38,7 @@ class Tuples(NamedTuple):
     arrival_time: npt.NDArray[np.int64]
     """The largest time of the stream so far: where the tuple stands among the other streams'."""
     importance: npt.NDArray[np.float64] = WEIGHTLESS
+    hashes: npt.NDArray[np.uint64] = PLAIN
 
     @classmethod
     def concatenated(cls, parts: Sequence[Tuples]) -> Tuples:
@@ -84,6 +86,7 @@ class Intake:
     def __post_init__(self) -> None:
         self.rows_seen = self.rows_seen or [0] * len(self.plan.streams)
         self.newest = self.newest or [-FARTHEST] * len(self.plan.streams)
+        self.sets = lookup_sets(self.plan) if self.plan.graph else []
 
     def read(self, position: int, rows: pa.RecordBatch, payload: npt.NDArray[np.int64]) -> Tuples:
         """Encode rows of the input at a position, in the order of their arrival.
@@ -92,7 +95,11 @@ class Intake:
         """
         stream = self.plan.streams[position]
         time, no_time = self._times(stream, rows, self.rows_seen[position])
-        hashed, no_key = self._keys(stream, rows)
+        hashes = PLAIN
+        if stream.attributes:
+            hashed, hashes, no_key = self._attributes(position, rows)
+        else:
+            hashed, no_key = self._keys(stream, stream.key, stream.key_types, rows)
         null = _either(no_time, no_key)
         worth = WORTHLESS
         if stream.worth is not None:
@@ -113,7 +120,7 @@ class Intake:
             self.newest[position] = int(arrival_time[-1])
         self.rows_seen[position] += rows.num_rows
         self.disorder += behind
-        return Tuples(number, time, hashed, payload, null, worth, arrival_time, importance)
+        return Tuples(number, time, hashed, payload, null, worth, arrival_time, importance, hashes)
 
     def _times(
         self, stream: StreamPlan, rows: pa.RecordBatch, first: int
@@ -124,16 +131,45 @@ class Intake:
         return times_of(rows.column(stream.time), self.plan.time_type, where)
 
     def _keys(
-        self, stream: StreamPlan, rows: pa.RecordBatch
+        self,
+        stream: StreamPlan,
+        key: Sequence[str],
+        types: Sequence[pa.DataType],
+        rows: pa.RecordBatch,
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         try:
-            return key_hash(rows, stream.key, stream.key_types)
+            return key_hash(rows, key, types)
         except pa.ArrowInvalid as error:
             raise InputError(
-                f"stream {stream.name!r}, column {listed(stream.key)}: a key cannot be read"
-                f" ({error}); use values that fit {', '.join(map(str, stream.key_types))}, the"
+                f"stream {stream.name!r}, column {listed(key)}: a key cannot be read"
+                f" ({error}); use values that fit {', '.join(map(str, types))}, the"
                 " type in which the keys of all streams are compared"
             ) from error
+
+    def _attributes(
+        self, position: int, rows: pa.RecordBatch
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        """The hash that rows are found by first, that of each attribute, and who has none.
+
+        A row whose own columns of one attribute differ can match nothing.
+        """
+        stream = self.plan.streams[position]
+        own = own_attributes(stream)
+        hashes = np.empty((rows.num_rows, most_attributes(self.plan)), np.uint64)
+        unfit = NOTHING
+        for column, number in enumerate(stream.attributes):
+            place = own.index(number)
+            key, kind = [stream.key[column]], [stream.key_types[column]]
+            values, null = self._keys(stream, key, kind, rows)
+            unfit = _either(unfit, null)
+            if number in stream.attributes[:column]:
+                unfit = _either(unfit, hashes[:, place] != values)
+            hashes[:, place] = values
+        first = self.sets[position][0]
+        hashed = hashes[:, own.index(first[0])].copy()
+        for number in first[1:]:
+            fold_words(hashed, np.ascontiguousarray(hashes[:, own.index(number)]))
+        return hashed, hashes, unfit
 
     def _common_worth(self) -> pa.DataType | None:
         """The type to compare worths in, where those of different types share a budget."""
@@ -302,23 +338,25 @@ def merged(parts: Sequence[Tuples]) -> Batch:
     """One batch of several inputs' tuples, by (arrival time, input, order of arrival)."""
     if len(parts) == 1:
         only = parts[0]
-        return Batch(*only[:6], only.importance)
+        return Batch(*only[:6], only.importance, only.hashes)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([part.time.size for part in parts], out=starts[1:])
     # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
     order = np.empty(starts[-1], np.int64)
     merge_order(np.concatenate([part.arrival_time for part in parts]), starts, order)
-    null, worth, importance = NOTHING, WORTHLESS, WEIGHTLESS
+    null, worth, importance, hashes = NOTHING, WORTHLESS, WEIGHTLESS, PLAIN
     if any(part.null.size for part in parts):
         null = np.concatenate([_or_none(part.null, part.time.size) for part in parts])[order]
     if any(part.worth.size for part in parts):
         worth = np.concatenate([part.worth for part in parts])[order]
     if any(part.importance.size for part in parts):
         importance = np.concatenate([part.importance for part in parts])[order]
+    if any(part.hashes.size for part in parts):
+        hashes = np.concatenate([part.hashes for part in parts])[order]
     columns = tuple(np.concatenate([part[i] for part in parts]) for i in range(4))
     ordered = tuple(np.empty_like(column) for column in columns)
     put_in_order(order, columns, ordered)
-    return Batch._make([*ordered, null, worth, importance])
+    return Batch._make([*ordered, null, worth, importance, hashes])
 
 
 def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:

@@ -134,7 +134,7 @@ class KeyedJoin:
         policy: Policy | None = None,
     ) -> None:
         self.plan = plan
-        self.checked = any(needs_check(stream.key_types) for stream in plan.streams)
+        self.checked = self._is_checked()
         self.intake = Intake(plan)
         self.payload = [Payload(stream.kept(self.checked, whole)) for stream in plan.streams]
         self.policy: Policy = policy or plan.policy if self.plan.bounded else Exact()
@@ -142,6 +142,10 @@ class KeyedJoin:
         self.rejected = 0
         self.expected = 0
         self._begin()
+
+    def _is_checked(self) -> bool:
+        """Whether results are checked on the true keys."""
+        return any(needs_check(stream.key_types) for stream in self.plan.streams)
 
     def _begin(self) -> None:
         """Make everything that rows are stored in, and that the policy knows, empty."""
@@ -408,28 +412,41 @@ class KeyedJoin:
         """
         if self.work.cursor[EMITTING] or self.work.cursor[NEXT]:
             raise AssertionError("a join is sealed between batches, not within one")
-        used = self.core.rows[: self.core.numbers[ROWS_USED]]
-        changes = seal(used, self.payload, self.plan.by is not None, whole)
+        holders = self._holders()
+        changes = seal(holders, self.payload, self.plan.by is not None, whole)
+        self._moved(holders)
         segments: dict[SegmentName, pa.RecordBatch] = {}
         live: dict[SegmentName, npt.NDArray[np.uint8]] = {}
         removed: list[SegmentName] = []
         for position, (payload, change) in enumerate(zip(self.payload, changes, strict=True)):
             if change.new is not None:
                 segment = payload.segments[change.new]
-                segments[position, change.new] = self._stored_form(position, segment, change.rows)
+                stored = self._stored_form(position, segment, change.rows, holders)
+                segments[position, change.new] = stored
             live |= {(position, number): bitmap for number, bitmap in change.live.items()}
             removed += [(position, number) for number in change.removed]
         return Delta(self.head(), segments, live, removed)
 
+    def _holders(self) -> npt.NDArray[Any]:
+        """All that holds users' rows."""
+        return self.core.rows[: self.core.numbers[ROWS_USED]]
+
+    def _moved(self, holders: npt.NDArray[Any]) -> None:
+        """Users' rows are in other places now, as their holders know."""
+
     def _stored_form(
-        self, position: int, segment: pa.RecordBatch, rows: npt.NDArray[np.int64]
+        self,
+        position: int,
+        segment: pa.RecordBatch,
+        rows: npt.NDArray[np.int64],
+        holders: npt.NDArray[Any],
     ) -> pa.RecordBatch:
         """A segment with what is needed to store its rows again."""
-        stored = segment.append_column(ARRIVAL, pa.array(self.core.rows["arrival"][rows]))
+        stored = segment.append_column(ARRIVAL, pa.array(holders["arrival"][rows]))
         if self._marking == "fixed":
             stored = stored.append_column(MARK, pa.array(self.marks(rows)))
         if self.plan.streams[position].time is None:
-            stored = stored.append_column(TIME, pa.array(self.core.rows["time"][rows]))
+            stored = stored.append_column(TIME, pa.array(holders["time"][rows]))
         return stored
 
     @property
@@ -520,6 +537,8 @@ class KeyedJoin:
         for core in (self.core, self.sample.core):
             core.numbers[kept] = head.arrays["numbers"][kept]
         rows = rows._replace(marks=head.arrays.get(MARKS, rows.marks))
+        if not anew:
+            self._put_back(head)
         self._store_again(head, rows, anew)
         for prefix, state, layout in self._states():
             for name, form in layout.items():
@@ -536,6 +555,13 @@ class KeyedJoin:
         find_recent(self.core, self.sample.core, rows.arrivals)
         if anew:
             shed_down(self.core, self.teller)
+
+    def _put_back(self, head: Head) -> None:
+        """Put back what the policy knew of each row: rows are numbered by their arrival again."""
+        for name, form in self.policy.layout(self.shape).items():
+            if form.kept and form.per == "row":
+                saved = head.arrays[POLICY + name]
+                getattr(self.state, name)[: len(saved)] = saved
 
     @property
     def teller(self) -> Any:

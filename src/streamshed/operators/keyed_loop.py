@@ -27,7 +27,7 @@ from streamshed.kernels.core import (
     SHED,
     STORED,
 )
-from streamshed.kernels.hooks import admits, inserted, mark, restored, victim
+from streamshed.kernels.hooks import admits, announced, inserted, mark, restored, victim
 from streamshed.kernels.lanes import older_row, oldest
 from streamshed.kernels.machine import prefetch
 from streamshed.kernels.sampling import may_be_followed
@@ -77,6 +77,7 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
             if core.lanes[lane_of(core, batch.stream[i])].last > 0:
                 push_out(core, policy, sample, batch.stream[i], cursor)
             key = pin(core, batch.hash[i], np.uint64(cursor[SHIFT]))
+            announced(policy, core, batch, i)
             gather(core, batch, work, i, key)
             cursor[BEFORE] = core.numbers[RESULTS]
         key = core.numbers[PINNED]
@@ -327,6 +328,7 @@ def readmit(core, policy, batch, arrivals, worths):  # type: ignore[no-untyped-d
     """Store rows again under another policy: it takes them as newcomers."""
     shift = home_shift(core.table)
     for i in range(batch.time.size):
+        announced(policy, core, batch, i)
         row = store_again(core, batch, i, arrivals[i], shift)
         if core.pools[pool_of(core, batch.stream[i])].budget < BOUNDLESS:
             inserted(policy, core, row, key_lanes(core, core.rows[row].key), worths[i])

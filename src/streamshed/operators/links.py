@@ -26,6 +26,7 @@ from streamshed.kernels.facts import (
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.lanes import older_row
 from streamshed.kernels.table import find_key, home_shift, key_hash, key_head
+from streamshed.operators.passing import passes_on
 from streamshed.operators.storing import count, remove
 
 LOOKS = 8
@@ -71,6 +72,7 @@ def links_layout() -> dict[str, Field]:
     }
 
 
+@passes_on("victim", "mark", "produced")
 class Through(NamedTuple):
     """A policy, the relation, and the ties of rows to it."""
 
@@ -289,18 +291,3 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
     if hooks.foresees(policy.policy):
         _look_again(policy, core, pool)
     return hooks.admits(policy.policy, core, pool, key, stream, time, worth)
-
-
-@implements(hooks.victim, Through)
-def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
-    return hooks.victim(policy.policy, core, pool, arrival)
-
-
-@implements(hooks.mark, Through)
-def _mark(policy, core, row):  # type: ignore[no-untyped-def]
-    return hooks.mark(policy.policy, core, row)
-
-
-@implements(hooks.produced, Through)
-def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
-    hooks.produced(policy.policy, core, key, stream, pattern, members, count)

@@ -42,6 +42,9 @@ class StreamPlan:
     """The type of each key column in which it is compared."""
     weight: str | None = None
     """The column that says how important a row is, where results are weighed."""
+    attributes: tuple[int, ...] = ()
+    """The number of the attribute that each key column belongs to, where streams share no key but
+    are joined by a graph of equalities."""
 
     def kept(self, checked: bool, whole: bool) -> pa.Schema:
         """The columns that are kept: those of results, and those needed besides.
@@ -77,6 +80,18 @@ class RelationPlan:
 
 
 @dataclass(frozen=True)
+class QueuePlan:
+    """The queue before a join that takes a tuple only so often."""
+
+    rows: int
+    """How many tuples may wait."""
+    gap: float
+    """The time between two tuples that are taken, in units of time."""
+    at_random: bool
+    """Whether any of those that wait is shed, not the one that promises least."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """A whole join, ready to run."""
 
@@ -99,13 +114,30 @@ class Plan:
     """The part of all keys that is followed to estimate what is missed; None: as it turns out."""
     shards: tuple[int, ...] = ()
     """The labels of all parts, where the join is done in parts and this is one of them."""
+    shares: tuple[int, ...] = ()
+    """The shards along the axis of each attribute, where the parts are those of a graph join."""
     through: RelationPlan | None = None
     """The relation by way of which streams are joined, or None where they share a key."""
+    queue: QueuePlan | None = None
+    """The queue in which tuples wait for the join, or None if it takes them as they come."""
 
     @property
     def key_types(self) -> tuple[pa.DataType, ...]:
         """The common type of each column of a shared key, to which every stream's is cast."""
         return self.streams[0].key_types
+
+    @property
+    def graph(self) -> bool:
+        """Whether streams are joined by equalities between pairs of them."""
+        return any(stream.attributes for stream in self.streams)
+
+    def shared(self) -> list[list[tuple[int, int]]]:
+        """What is equal in every result: for each attribute its places (stream, key column)."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for position, stream in enumerate(self.streams):
+            for column, number in enumerate(stream.attributes or range(len(stream.key))):
+                found.setdefault(number, []).append((position, column))
+        return [found[number] for number in sorted(found)]
 
     @property
     def weighed(self) -> bool:
@@ -114,8 +146,9 @@ class Plan:
 
     @property
     def bounded(self) -> bool:
-        """Whether there is a budget."""
-        return self.total is not None or any(stream.rows is not None for stream in self.streams)
+        """Whether rows may have to be shed: there is a budget, or a queue."""
+        budgets = (self.total, *(stream.rows for stream in self.streams), self.queue)
+        return any(budget is not None for budget in budgets)
 
     def about(self) -> dict[str, str]:
         """What a state of the join depends on, in words."""
@@ -140,5 +173,8 @@ class Plan:
             "shards": ", ".join(map(str, self.shards)),
             "relation": "none" if self.through is None else self.through.about(),
             "importance": f"{[stream.weight for stream in self.streams]}",
+            **({"queue": repr(self.queue)} if self.queue else {}),
+            **({"shares": repr(self.shares)} if self.shares else {}),
+            **({"attributes": f"{[s.attributes for s in self.streams]}"} if self.graph else {}),
             **columns,
         }

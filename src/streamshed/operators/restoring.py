@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.core import KEY_HASH, NONE, ROWS_USED, Core, Field
-from streamshed.operators.buffers import WEIGHTLESS, Batch
+from streamshed.operators.buffers import PLAIN, WEIGHTLESS, Batch
 from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Snapshot
 from streamshed.operators.intake import NOTHING, Intake, Tuples
 from streamshed.operators.keyed_loop import live_rows
@@ -52,7 +52,8 @@ def read_again(intake: Intake, payloads: list[Payload], snapshot: Snapshot) -> R
         worth = tuples.worth[offsets] if tuples.worth.size else np.zeros(len(offsets), np.int64)
         place = places_in(number, offsets)
         weight = tuples.importance[offsets] if tuples.importance.size else WEIGHTLESS
-        parts.append(Tuples._make([*chosen, place, NOTHING, worth, NO_TIMES, weight]))
+        hashes = tuples.hashes[offsets] if tuples.hashes.size else PLAIN
+        parts.append(Tuples._make([*chosen, place, NOTHING, worth, NO_TIMES, weight, hashes]))
         arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
         if MARK in stored.schema.names:
             marks.append(stored.column(MARK).to_numpy()[offsets])
@@ -63,8 +64,10 @@ def read_again(intake: Intake, payloads: list[Payload], snapshot: Snapshot) -> R
     worth = np.concatenate([part.worth for part in parts] or [NO_TIMES])
     weight = np.concatenate([part.importance for part in parts] or [WEIGHTLESS])
     weight = weight[order] if weight.size else weight
+    hashes = np.concatenate([part.hashes for part in parts if part.hashes.size] or [PLAIN])
+    hashes = owned(hashes[order]) if hashes.size else PLAIN
     ordered = [owned(column[order]) for column in columns]
-    batch = Batch._make([*ordered, NOTHING, worth[order], weight])
+    batch = Batch._make([*ordered, NOTHING, worth[order], weight, hashes])
     marks_in_order = mark[order] if mark.size == order.size else np.zeros(order.size, np.int64)
     return Rows(batch, number_of[order], marks_in_order)
 

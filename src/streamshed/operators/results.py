@@ -56,10 +56,11 @@ def named_results(
     if not checked or len(time) == 0:
         return batch, 0
     true = np.ones(len(time), np.bool_)
-    for number, kind in enumerate(plan.key_types):
+    for shared in plan.shared():
         keys = [
-            rows.column(stream.key[number]).cast(kind)
-            for rows, stream in zip(taken, plan.streams, strict=True)
+            taken[i].column(stream.key[number]).cast(stream.key_types[number])
+            for i, number in shared
+            for stream in [plan.streams[i]]
         ]
         common = pc.coalesce(*keys)
         for key in keys:

@@ -24,7 +24,7 @@ from streamshed.kernels.core import (
 from streamshed.ledger import Ledger
 from streamshed.operators.buffers import CHANGE, Batch, out_room
 from streamshed.operators.checkpoint import Head, Snapshot
-from streamshed.operators.keyed import CHUNK, OUTPUT, POLICY, Block, KeyedJoin, Late
+from streamshed.operators.keyed import CHUNK, OUTPUT, Block, KeyedJoin, Late
 from streamshed.operators.keyed_loop import live_rows
 from streamshed.operators.links import Links, Through, links_layout
 from streamshed.operators.plan import Plan, RelationPlan
@@ -202,10 +202,6 @@ class StarJoin(KeyedJoin):
         self._resume_sums(head)
         if self.seen != NEVER:
             self._change_again(self.seen, self._horizon(rows.batch.time))
-        if not anew:
-            for name, form in self.policy.layout(self.shape).items():
-                if form.kept and form.per == "row":
-                    getattr(self.state, name)[: len(rows.arrivals)] = head.arrays[POLICY + name]
         batch, codes = self.relation.encoded(rows.batch)
         link_again(self.core, self.teller, batch, codes, rows.arrivals, rows.marks, anew)
 

@@ -14,12 +14,25 @@ from streamshed.policies.frequency import Frequency
 from streamshed.policies.importance import Importance
 from streamshed.policies.oldest import Oldest
 from streamshed.policies.output import Output
+from streamshed.policies.pairwise import Pairwise
 from streamshed.policies.promise import Promise
 from streamshed.policies.random import Random
+from streamshed.policies.sketch import Sketch
 
 NAMED: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (Auto, Density, Existence, Frequency, Importance, Oldest, Output, Random)
+    for policy in (
+        Auto,
+        Density,
+        Existence,
+        Frequency,
+        Importance,
+        Oldest,
+        Output,
+        Pairwise,
+        Random,
+        Sketch,
+    )
 }
 """The policies that `shed` knows by name."""
 
@@ -52,9 +65,11 @@ __all__ = [
     "Importance",
     "Oldest",
     "Output",
+    "Pairwise",
     "Policy",
     "Promise",
     "Random",
+    "Sketch",
     "by_name",
     "existence_space",
     "value_space",

@@ -37,6 +37,11 @@ class Policy:
     ranks_keys: ClassVar[bool] = False
     """Whether rows are ranked by the key that streams share; through a relation there is none."""
 
+    @property
+    def makes_sample(self) -> bool:
+        """Whether what is kept is to be a sample: all that wait in a queue are equal then."""
+        return False
+
     def check(self, plan: Plan) -> None:
         """Raise a `SpecError` if this policy cannot serve the join."""
 

@@ -42,6 +42,11 @@ class Random(Policy):
     state: ClassVar[type] = RandomState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
 
+    @property
+    def makes_sample(self) -> bool:
+        """Rows are a sample; what results are of them is another matter."""
+        return True
+
     def layout(self, shape: Shape) -> dict[str, Field]:
         """Two numbers for each row."""
         return member_layout()

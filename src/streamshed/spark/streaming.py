@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from streamshed.operators.auto import running_join
 from streamshed.operators.plan import Plan
 from streamshed.operators.results import result_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
+from streamshed.spark.hypercube import best_shares, shards_of
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
 from streamshed.spark.progress import observed
 from streamshed.spark.shipping import ship
@@ -54,12 +56,27 @@ def prepared(
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
     plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
+    if plan.queue is not None:
+        raise SpecError(
+            ".queue() is not available on Spark yet; run the join here with .replay(), or leave it "
+            "out"
+        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
     _use_rocksdb(session)
     labels = _labels(session, _shard_count(session, plan, shards))
+    if plan.graph:
+        own = [stream.attributes for stream in plan.streams]
+        plan = replace(plan, shares=best_shares(own, _rates(frames), len(labels)))
     return ship(plan, session), frames, labels
+
+
+def _rates(frames: list[DataFrame]) -> list[float]:
+    """How many rows of each input come; of inputs that stream it is not known before they do."""
+    if any(frame.isStreaming for frame in frames):
+        return [1.0] * len(frames)
+    return [float(frame.count()) for frame in frames]
 
 
 def pipeline(
@@ -172,12 +189,17 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
     numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     number_of = {name: f"c{number}" for number, name in enumerate(frame.columns)}
     needed = numbered.select(*(number_of[name] for name in stream.schema.names))
+    pack = Pack(position, plan, labels)
+    if plan.graph:
+        columns = {name: f.col(number_of[name]) for name in stream.schema.names}
+        placed = needed.withColumn("shards", shards_of(plan, position, columns))
+        copied = placed.withColumn("shard", f.explode("shards")).drop("shards")
+        return copied.mapInArrow(pack, PACKED)
     key = [
         f.col(number_of[name]).cast(from_arrow_type(kind))
         for name, kind in zip(stream.key, stream.key_types, strict=True)
     ]
     shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
-    pack = Pack(position, plan, labels)
     return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
 

@@ -9,6 +9,7 @@ from streamshed.workloads.existence import ExistenceWorkload
 from streamshed.workloads.funnel import FunnelWorkload
 from streamshed.workloads.mixed import MixedWorkload
 from streamshed.workloads.normal import NormalWorkload
+from streamshed.workloads.regions import RegionWorkload
 from streamshed.workloads.star import StarExample, StarWorkload
 from streamshed.workloads.weblog import (
     WebLog,
@@ -24,6 +25,7 @@ __all__ = [
     "FunnelWorkload",
     "MixedWorkload",
     "NormalWorkload",
+    "RegionWorkload",
     "StarExample",
     "StarWorkload",
     "WebLog",

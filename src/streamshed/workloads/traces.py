@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ WEBLOGS = {
 
 HONEYPOT = "honeypot_marx/events.parquet"
 NEWS = "news_sites/article_tokens.parquet"
+CENSUS = "cps/cps_unified_1988_1994_1995_2004.parquet"
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
@@ -103,6 +105,40 @@ def news(
         rare.schema.get_field_index("token"), "token", rare["token"].cast(pa.string())
     )
     return _streams(rare, "site", sites, "news site", "token", "first_seen")
+
+
+def census(
+    years: Sequence[int], rows: int, folder: str | os.PathLike[str] | None = None
+) -> dict[str, pa.Table]:
+    """Read surveys of the population, one stream per year.
+
+    Args:
+        years: of the surveys.
+        rows: how many of each survey are read, the first ones.
+        folder: see `data_folder`.
+
+    Returns:
+        For each year, as `y1994`: `age` and `education` (in years), and `time`, an integer: the
+        surveys have no times, and come row by row, each in turn.
+    """
+    path = data_folder(folder) / CENSUS
+    if not path.is_file():
+        raise InputError(f"no trace at {str(path)!r}; see {FOLDER_VARIABLE}")
+    table = pq.read_table(path, columns=["year", "age", "education_years"])
+    known = sorted(table["year"].unique().to_pylist())
+    streams = {}
+    for number, year in enumerate(years):
+        if year not in known:
+            raise InputError(f"no survey of {year!r}; there are {', '.join(map(str, known))}")
+        chosen = table.filter(pc.equal(table["year"], year)).slice(0, rows)
+        streams[f"y{year}"] = pa.table(
+            {
+                "time": np.arange(chosen.num_rows) * len(years) + number,
+                "age": chosen["age"],
+                "education": chosen["education_years"],
+            }
+        )
+    return streams
 
 
 def _streams(

@@ -1,0 +1,114 @@
+"""Joins by equalities on Spark: every combination in one shard, and the results of replay."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamshed as ss
+
+pytest.importorskip("pyspark")
+
+from streaming import Files, check_same, replayed
+from streamshed.spark.hypercube import best_shares, copies, offsets, steps
+
+SHAPES = {
+    "chain": [[0], [0, 1], [1]],
+    "chain of four": [[0], [0, 1], [1, 2], [2]],
+    "star": [[0, 1, 2], [0], [1], [2]],
+    "triangle": [[0, 1], [1, 2], [0, 2]],
+    "composite": [[0, 1, 2], [0, 1], [2]],
+    "one key": [[0], [0], [0]],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shares", [*product((1, 2, 3), repeat=2), (4, 1), (2, 5)])
+def test_every_combination_meets_in_exactly_one_shard(shape, shares):
+    own = SHAPES[shape]
+    axes = 1 + max(number for numbers in own for number in numbers)
+    shares = tuple((*shares, 2, 1)[:axes])
+    far = steps(shares)
+    for coordinates in product(*map(range, shares)):
+        shards = [
+            {sum(coordinates[n] * far[n] for n in numbers) + offset
+             for offset in offsets(numbers, shares)}
+            for numbers in own
+        ]  # fmt: skip
+        expected = sum(place * step for place, step in zip(coordinates, far, strict=True))
+        assert set.intersection(*shards) == {expected}
+        for numbers, found in zip(own, shards, strict=True):
+            copied = prod(share for n, share in enumerate(shares) if n not in numbers)
+            assert len(found) == copied == len(offsets(numbers, shares))
+            assert max(found) < prod(shares)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shards", [1, 2, 4, 6, 12])
+def test_shares_make_the_fewest_copies(shape, shards):
+    own = SHAPES[shape]
+    axes = 1 + max(number for numbers in own for number in numbers)
+    for rates in ([1.0] * len(own), [10.0 ** (i % 3) for i in range(len(own))]):
+        found = best_shares(own, rates, shards)
+        assert prod(found) == shards
+        every = [s for s in product(range(1, shards + 1), repeat=axes) if prod(s) == shards]
+        assert copies(own, rates, found) == min(copies(own, rates, s) for s in every)
+
+
+def test_a_shared_attribute_needs_no_copies():
+    assert copies(SHAPES["one key"], [1, 1, 1], best_shares(SHAPES["one key"], [1, 1, 1], 8)) == 3
+
+
+JOIN = (
+    ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y", "c.z = a.z").within(25, time="ts", late=3)
+)
+
+
+def batches(count: int) -> list[dict[str, pa.Table]]:
+    random = np.random.default_rng(4)
+    rows = 60
+
+    def part(first: int) -> pa.Table:
+        values = {name: random.integers(0, 4, rows) for name in "xyz"}
+        ts = np.arange(first, first + rows)
+        return pa.table({"ts": ts, "row": ts, **values})
+
+    return [{name: part(rows * batch) for name in "abc"} for batch in range(count)]
+
+
+def results(table: pa.Table) -> list[tuple[int, ...]]:
+    return sorted(tuple(r[n]["row"] for n in "abc") for r in table.to_pylist())
+
+
+@pytest.mark.spark
+def test_shards_make_the_results_of_replay(spark, files: Files) -> None:
+    data = batches(3)
+    files.write(data)
+    expected = replayed(JOIN, data)
+    ran = files.run(spark, JOIN, shards=4)
+    assert results(ran.table) == results(expected.table)
+    assert len(results(ran.table)) == len({*results(ran.table)}) > 100
+    made = {name: stream.arrived for name, stream in ran.ledger.streams.items()}
+    assert made == {"a": 360, "b": 180, "c": 360}  # shares of 2 for x and y, which b has both
+
+
+@pytest.mark.spark
+def test_one_shard_sheds_as_replay_does_and_goes_on_after_a_restart(spark, files: Files) -> None:
+    data = batches(3)
+    join = JOIN.keep(rows=12).shed("sketch").seed(3)
+    files.write(data[:2])
+    check_same(files.run(spark, join, shards=1), replayed(join, data[:2]))
+    files.write(data[2:])
+    check_same(files.run(spark, join, shards=1), replayed(join, data))
+
+
+@pytest.mark.spark
+def test_a_queue_is_refused(spark, files: Files) -> None:
+    files.write(batches(1))
+    join = JOIN.queue(rows=5).throttle(tuples_per_second=1)
+    with pytest.raises(ss.SpecError, match="not available on Spark"):
+        join.stream(files.frames(spark))

@@ -1,0 +1,119 @@
+"""Windowed aggregates of results: DuckDB's where nothing is missing, covered where it is."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamshed as ss
+from streamshed.aggregates import Windows, aggregated
+from streamshed.estimates import Estimate
+from streamshed.policies import Sketch
+
+
+def streams(seed: int, rows: int = 400, values: int = 20) -> dict[str, pa.Table]:
+    random = np.random.default_rng(seed)
+    return {
+        name: pa.table(
+            {
+                "ts": np.arange(rows),
+                "k": random.integers(0, values, rows),
+                "v": random.normal(100, 15, rows),
+            }
+        )
+        for name in "ab"
+    }
+
+
+JOIN = ss.join("a", "b").on("k").within(40, time="ts")
+
+
+@pytest.mark.parametrize(("over", "every"), [(50, None), (50, 20), (30, 70)])
+def test_without_shedding_they_are_duckdbs(over: int, every: int | None) -> None:
+    done = JOIN.replay(streams(1))
+    found = done.aggregate("a.v", over=over, every=every, quantiles=(0.25, 0.5))
+    values = done.table["a"].combine_chunks().field("v")
+    database = duckdb.connect()
+    database.register("flat", pa.table({"v": values, "time": done.table["time"]}))
+    for row in found.to_pylist():
+        count, total, mean, low, middle = database.sql(
+            "select count(*), coalesce(sum(v), 0), avg(v), quantile_disc(v, 0.25),"
+            f" quantile_disc(v, 0.5) from flat where time > {row['begin']} and time <= {row['end']}"
+        ).fetchall()[0]
+        assert row["end"] - row["begin"] == over
+        assert (row["results"], row["count"], row["count_low"]) == (count, count, count)
+        assert row["sum"] == pytest.approx(total)
+        if count:
+            assert row["average"] == row["average_low"] == row["average_high"]
+            assert row["average"] == pytest.approx(mean)
+            assert (row["quantile_0.25"], row["quantile_0.5"]) == (low, middle)
+
+
+def test_counts_and_sums_are_corrected_by_what_is_known_to_be_missing() -> None:
+    data = streams(2)
+    exact = JOIN.replay(data).aggregate("a.v", over=100)
+    shed = JOIN.keep(rows=20).shed("random").estimate(rate=1).replay(data)
+    assert shed.ledger.recall.value < 0.6
+    found = shed.aggregate("a.v", over=100)
+    wanted, made, said = (
+        np.array(table[name][1:-1].to_pylist())
+        for table, name in ((exact, "count"), (found, "results"), (found, "count"))
+    )
+    assert np.abs(said / wanted - 1).mean() < np.abs(made / wanted - 1).mean() / 2
+
+
+def test_intervals_of_averages_cover_the_truth() -> None:
+    covered = []
+    for seed in range(15):
+        data = streams(seed, rows=900)
+        exact = JOIN.replay(data).aggregate("a.v", over=300)
+        found = JOIN.keep(rows=20).shed("random").replay(data).aggregate("a.v", over=300)
+        for truth, row in zip(exact.to_pylist(), found.to_pylist(), strict=True):
+            if truth["results"] > 100:
+                covered.append(row["average_low"] <= truth["average"] <= row["average_high"])
+                assert row["quantile_0.5_low"] <= row["quantile_0.5"] <= row["quantile_0.5_high"]
+    assert np.mean(covered) > 0.85
+
+
+def test_what_is_no_sample_has_no_intervals() -> None:
+    data = streams(3)
+    for policy, known in (("oldest", False), ("random", True), (Sketch(objective="sample"), True)):
+        row = JOIN.keep(rows=10).shed(policy).replay(data).aggregate("a.v", over=100).to_pylist()[1]
+        assert (row["average_low"] is not None) == known
+
+
+def test_where_nothing_is_known_of_what_is_missing_counts_are_those_made() -> None:
+    table = pa.table({"a": [{"v": 1}, {"v": 3}], "time": [5, 6]})
+    windows = Windows("a.v", 10, 10, ())
+    (row,) = aggregated(table, windows, None, sampled=False).to_pylist()
+    assert (row["results"], row["count"], row["count_low"], row["sum"]) == (2, 2, None, 4)
+    (row,) = aggregated(table, windows, Estimate(0.5, 0.4, 1.0), sampled=False).to_pylist()
+    assert (row["count"], row["count_low"], row["count_high"]) == (4, 2, 5)
+
+
+def test_timestamps_and_no_results() -> None:
+    table = pa.table({"k": [1], "ts": pa.array([3_000_000], pa.timestamp("us")), "v": [2]})
+    join = ss.join("a", "b").on("k").within("1 s", time="ts")
+    found = join.replay(a=table, b=table).aggregate("b.v", over="2 seconds")
+    assert found["end"].to_pylist()[0].second == 4
+    assert join.replay(a=table, b=table.slice(0, 0)).aggregate("b.v", over="2 s").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"of": "a.w"}, ["'a.w'", "'a.k'", "'b.v'"]),
+        ({"over": 0}, ["`over` is 0", "above 0"]),
+        ({"every": 0}, ["`every` is 0", "above 0"]),
+        ({"over": "1 s"}, ["'1 second'", "`over`"]),
+        ({"quantiles": (2,)}, ["2", "0 to 1"]),
+    ],
+)
+def test_what_cannot_be_is_refused(said: dict[str, object], words: list[str]) -> None:
+    asked = {"of": "a.v", "over": 10} | said
+    with pytest.raises(ss.SpecError) as error:
+        JOIN.replay(streams(1)).aggregate(**asked)
+    for word in words:
+        assert word in str(error.value)

@@ -1,0 +1,117 @@
+"""A queue before a join: who waits, who is shed, and what the ledger says of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamshed as ss
+from engine import driven, members
+from oracles.graph import graphs
+from oracles.queue import Queued, simulate
+from streamshed.ledger import Ledger
+from test_contract import same_ledger, slow_generation
+from test_graph import POLICIES
+from test_graph import spec as graph_spec
+
+
+def spec(queued: Queued) -> ss.Join:
+    join = graph_spec(queued.graph).queue(rows=queued.rows)
+    return join.throttle(tuples_per_second=queued.speed)
+
+
+@st.composite
+def queues(draw: st.DrawFn, policy: str) -> Queued:
+    graph = draw(graphs(budget=True, policies=(policy,), most_streams=4, max_rows=20))
+    rows = draw(st.integers(1, 6))
+    return Queued(graph, rows, draw(st.sampled_from([0.125, 0.5, 1.0, 4.0])))
+
+
+def replayed(queued: Queued) -> tuple[list[object], Ledger]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # late rows are expected here
+        done = spec(queued).replay(queued.graph.inputs())
+    return members(queued.graph.workload, done.table), done.ledger
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_waits_and_who_leaves_is_what_the_plain_version_says(policy: str) -> None:
+    @settings(slow_generation, max_examples=20)
+    @given(queues(policy))
+    def check(queued: Queued) -> None:
+        expected = simulate(queued)
+        ours, ledger = replayed(queued)
+        assert Counter(ours) == expected.multiset()
+        assert ledger.balanced
+        same_ledger(ledger, expected.ledger)
+        assert sum(stream.queued for stream in ledger.streams.values()) <= queued.rows
+
+    check()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_cuts_and_restarts_change_nothing(policy: str) -> None:
+    @settings(slow_generation, max_examples=8)
+    @given(queues(policy), st.data())
+    def check(queued: Queued, data: st.DataObject) -> None:
+        workload = queued.graph.workload
+        cuts = sorted(data.draw(st.sets(st.integers(0, len(workload.rows)), max_size=5)))
+        expected = simulate(queued)
+        for restore in (False, True):
+            runs = driven(workload, cuts, restore, spec(queued), queued.graph.inputs())
+            for end, results, ledger, _ in runs:  # noqa: B007
+                if end:
+                    same_ledger(ledger, expected.trace[end - 1])
+            assert Counter(results) == expected.multiset()
+
+    check()
+
+
+TWO = ss.join("a", "b").on("k").within(10, time="ts")
+ROWS = pa.table({"ts": range(100), "k": [0] * 100})
+
+
+def test_a_queue_needs_no_budget_and_serves_a_shared_key() -> None:
+    slow = TWO.queue(rows=3).throttle(tuples_per_second=0.5)
+    done = slow.shed("oldest").count(a=ROWS, b=ROWS)
+    assert done.balanced
+    assert sum(stream.queued for stream in done.streams.values()) == 3
+    taken = sum(stream.stored + stream.expired for stream in done.streams.values())
+    assert taken == 50
+    assert done.shed_by == {"oldest": 200 - 50 - 3}
+    fast = TWO.queue(rows=3).throttle(tuples_per_second=100)
+    ledger = fast.count(a=ROWS, b=ROWS)
+    assert ledger.results == TWO.count(a=ROWS, b=ROWS).results - 11  # the last row waits still
+    assert [stream.queued for stream in ledger.streams.values()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("say", "words"),
+    [
+        (lambda: TWO.queue(rows=0), ["`rows`", "0"]),
+        (lambda: TWO.throttle(tuples_per_second=0), ["`tuples_per_second`", "above 0"]),
+        (lambda: TWO.throttle(tuples_per_second="x"), ["'x'", "above 0"]),
+        (lambda: planned(TWO.queue(rows=5)), [".queue() says 5", "say both"]),
+        (lambda: planned(TWO.throttle(tuples_per_second=5)), ["5.0", "say both"]),
+        (lambda: planned(BOTH.partial()), [".partial()", ".queue()"]),
+        (lambda: planned(BOTH.shed("density")), ["'density'", ".queue()", "'sketch'"]),
+        (lambda: planned(BOTH.estimate(rate=0.5)), ["0.5", ".queue()"]),
+    ],
+)
+def test_what_cannot_be_is_refused(say, words: list[str]) -> None:
+    with pytest.raises(ss.SpecError) as error:
+        say()
+    for word in words:
+        assert word in str(error.value)
+
+
+BOTH = TWO.queue(rows=5).throttle(tuples_per_second=1)
+
+
+def planned(join: ss.Join) -> object:
+    return join.plan({"a": ROWS.schema, "b": ROWS.schema})
