@@ -107,6 +107,14 @@ def fraction(said: object, what: str) -> float:
     return float(number)
 
 
+def above(said: object, what: str, bound: float) -> float:
+    """Read a finite number above a bound."""
+    number = said if isinstance(said, int | float) and not isinstance(said, bool) else bound
+    if not bound < number < float("inf"):
+        raise SpecError(f"{what} is {said!r}; give a number above {bound}")
+    return float(number)
+
+
 def positive(said: object, what: str) -> int:
     """Read a whole number above zero."""
     return whole(said, what, at_least=1)

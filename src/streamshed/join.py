@@ -9,11 +9,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamshed import durations
-from streamshed.arguments import PerStream, column_name, fraction, positive, whole
-from streamshed.conditions import SharedKey, read_met
+from streamshed.arguments import PerStream, above, column_name, fraction, positive, whole
+from streamshed.conditions import Pairwise, SharedKey, parted, read_met
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.selection import Selection
-from streamshed.spec import Budget, RowWindows, Spec, Through, TimeWindows, check_names
+from streamshed.spec import Budget, RowWindows, Spec, Throttle, Through, TimeWindows, check_names
 from streamshed.writing import written
 
 if TYPE_CHECKING:
@@ -92,11 +92,14 @@ class Join(Spec):
         True
     """
 
-    def on(self, /, *columns: str, **by_stream: str | list[str] | tuple[str, ...]) -> Join:
-        """Say which columns the members of a result have in common.
+    def on(
+        self, /, *columns: str | Pairwise, **by_stream: str | list[str] | tuple[str, ...]
+    ) -> Join:
+        """Say which columns the members of a result have in common, or what else makes them match.
 
         Args:
-            columns: The key columns, of the same names in every stream.
+            columns: The key columns, of the same names in every stream; and instead of them, or
+                besides, one of `near`, `cosine`, `inner_product` and `where`.
             by_stream: Or for every stream the name of its key column, or a list of names.
 
         Example:
@@ -105,8 +108,16 @@ class Join(Spec):
             join('a', 'b').on('k', 'l')
             >>> join("a", "b").on(a="x", b="y")
             join('a', 'b').on(a='x', b='y')
+            >>> import streamshed as ss
+            >>> join("a", "b").on("room", ss.near("heat", 0.5))
+            join('a', 'b').on('room', near('heat', 0.5))
         """
-        return replace(self, condition=SharedKey.of(columns, by_stream, self.names()))
+        names, (keys, pairwise) = self.names(), parted(columns)
+        if pairwise is not None:
+            pairwise.check(names)
+        keyed = keys or by_stream or pairwise is None
+        condition = SharedKey.of(keys, by_stream, names) if keyed else None
+        return replace(self, condition=condition, pairwise=pairwise)
 
     def within(
         self,
@@ -324,6 +335,57 @@ late='30 seconds')
         weights = self.names().read(by, method, "column of importance", column_name)
         _check_covered(weights, self.streams, method)
         return replace(self, weights=weights)
+
+    def throttle(
+        self,
+        *,
+        comparisons_per_second: float,
+        every: str | timedelta | int = "5 seconds",
+        part: str | timedelta | int | None = None,
+        boost: float = 1.2,
+        sample: float = 0.1,
+        buffer: int = 100,
+        dropping: bool = False,
+        conserve: bool = False,
+    ) -> Join:
+        """Bound the work of a join by a condition between any two rows, in the join's own time.
+
+        With more work than that to do, newcomers go through those parts of the windows only in
+        which most results are found (GrubJoin).
+
+        Args:
+            comparisons_per_second: How many comparisons of rows are made in a second of the join's
+                time; where time is a plain number, in a unit of it.
+            every: How often it is decided anew what is gone through.
+            part: The length of the parts into which windows are cut, which are gone through or
+                not; a tenth of each window, unless said.
+            boost: By which factor more is tried at most, when there was time left.
+            sample: The part of newcomers from which is learned where results are found.
+            buffer: How many rows of each stream may wait, while others are worked on, before rows
+                are dropped.
+            dropping: Drop rows at random instead, at the best rates: the baseline.
+            conserve: Shed stored rows too that nobody will be compared with any more.
+
+        Example:
+            >>> import streamshed as ss
+            >>> said = ss.join("a", "b").on(ss.near("heat", 0.5)).within("1 minute", time="ts")
+            >>> said.throttle(comparisons_per_second=1e6, part="2 seconds")
+            join('a', 'b').on(near('heat', 0.5)).within('1 minute', time='ts')\
+.throttle(comparisons_per_second=1000000.0, part='2 seconds')
+        """
+        method = ".throttle()"
+        number = above(comparisons_per_second, f"{method}: `comparisons_per_second`", 0)
+        said = Throttle(
+            comparisons=number,
+            every=durations.parse(every, f"{method}: `every`"),
+            boost=above(boost, f"{method}: `boost`", 1),
+            part=None if part is None else durations.parse(part, f"{method}: `part`"),
+            sample=fraction(sample, f"{method}: `sample`"),
+            buffer=positive(buffer, f"{method}: `buffer`"),
+            dropping=bool(dropping),
+            conserve=bool(conserve),
+        )
+        return replace(self, throttled=said)
 
     def select(self, *columns: str) -> Join:
         """Choose the columns of results; the others are neither kept nor moved.

@@ -9,9 +9,17 @@ import pyarrow as pa
 
 from streamshed import columns
 from streamshed.columns import Column
-from streamshed.durations import LIMIT, Duration, to_units
+from streamshed.conditions import Cosine, InnerProduct
+from streamshed.durations import LIMIT, Duration, describe, parse, to_units
 from streamshed.errors import InputError, SpecError, listed, suggestion
-from streamshed.operators.plan import Plan, RelationPlan, StreamPlan
+from streamshed.operators.plan import (
+    MOST_PARTS,
+    PARTS,
+    Plan,
+    RelationPlan,
+    StreamPlan,
+    ThrottlePlan,
+)
 from streamshed.policies import ByColumn, Density, Importance, Oldest, Policy
 from streamshed.spec import Spec, too_few
 
@@ -45,24 +53,33 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         policy=policy,
         at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
         seed=spec.random_seed,
-        rate=spec.sample_rate if spec.through_relation is None else 0.0,
+        rate=spec.sample_rate if _estimated(spec) else 0.0,
         through=_relation(spec),
+        pairwise=spec.pairwise,
+        throttle=_throttle(spec, time_type),
     )
     _check_policy(plan)
     return plan
+
+
+def _estimated(spec: Spec) -> bool:
+    """Whether what shedding costs can be estimated, by following some of the keys."""
+    return spec.through_relation is None and spec.pairwise is None
 
 
 def _default_policy(spec: Spec) -> Policy:
     """The policy that decides where none is named."""
     if spec.through_relation is not None:
         return Oldest() if spec.weights is None else Importance()
-    return Oldest() if spec.sample_rate == 0 else Density()
+    return Density() if _estimated(spec) and spec.sample_rate != 0 else Oldest()
 
 
 def _check_complete(spec: Spec) -> None:
+    if spec.pairwise is not None:
+        _check_pairwise(spec, str(spec.pairwise))
     if spec.through_relation is not None:
         _check_through(spec)
-    elif spec.condition is None:
+    elif spec.condition is None and spec.pairwise is None:
         raise SpecError("the join has no condition; say which rows belong together with .on('k')")
     elif spec.weights is not None:
         raise SpecError(
@@ -117,7 +134,31 @@ def _check_through(spec: Spec) -> None:
             )
 
 
+def _check_pairwise(spec: Spec, condition: str) -> None:
+    """Refuse what joins cannot do whose members are compared two by two."""
+    if spec.through_relation is not None:
+        raise SpecError(
+            f".through() and .on({condition}) were both said, but rows that meet through a "
+            "relation are not compared with each other; leave one of them out"
+        )
+    if spec.at_least is not None:
+        raise SpecError(
+            f".partial() and .on({condition}) were both said; a result of such a condition has a "
+            "member of every stream yet; leave .partial() out"
+        )
+    if spec.sample_rate:
+        raise SpecError(
+            f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
+            f"in joins .on({condition}) yet; leave it out"
+        )
+
+
 def _check_policy(plan: Plan) -> None:
+    if plan.pairwise is not None and plan.policy.ranks_keys:
+        raise SpecError(
+            f"shed({plan.policy.name!r}) ranks keys by what becomes of them, and rows that meet by "
+            f"{plan.pairwise} are matched without; use 'oldest', 'random' or by=column"
+        )
     if plan.through is not None and plan.policy.ranks_keys:
         raise SpecError(
             f"shed({plan.policy.name!r}) ranks the keys that streams share, and through a relation "
@@ -239,9 +280,23 @@ def _streams(
             worth=worths.get(stream),
             key_types=types[stream],
             weight=weights.get(stream),
+            compared=_compared(spec, stream, schema),
         )
         for stream, schema in inputs
     )
+
+
+def _compared(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns by which the rows of a stream are compared with those of others."""
+    if spec.pairwise is None:
+        return ()
+    for name in spec.pairwise.columns_for(stream):
+        found = columns.find(schema, stream, name, "column to compare")
+        if isinstance(spec.pairwise, Cosine | InnerProduct):
+            columns.check_vector(found)
+        else:
+            columns.check_number(found, spec.pairwise.name)
+    return spec.pairwise.columns_for(stream)
 
 
 def _chosen(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
@@ -253,7 +308,8 @@ def _chosen(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
 
 def _needed(spec: Spec, stream: str, schema: pa.Schema, asked: set[str | None]) -> pa.Schema:
     """The columns of an input that are asked for, and those that the join works on."""
-    needed = {*asked, *spec.key_of(stream), spec.time_of(stream), spec.by}
+    compared = () if spec.pairwise is None else spec.pairwise.columns_for(stream)
+    needed = {*asked, *spec.key_of(stream), *compared, spec.time_of(stream), spec.by}
     return pa.schema([column for column in schema if column.name in needed])
 
 
@@ -302,6 +358,56 @@ def _idle(spec: Spec, time_type: pa.DataType) -> int | None:
     if spec.time_windows is None or spec.time_windows.idle is None:
         return None
     return _units(spec.time_windows.idle, time_type, "`idle`")
+
+
+def _throttle(spec: Spec, time_type: pa.DataType) -> ThrottlePlan | None:
+    said = spec.throttled
+    if said is None:
+        return None
+    method = ".throttle()"
+    if spec.pairwise is None:
+        raise SpecError(
+            f"{method}: only joins by a condition between any two rows, such as near(), can be "
+            "throttled yet; leave it out, or bound the rows with .keep()"
+        )
+    counted = [stream for stream in spec.streams if spec.length_of(stream) is None]
+    if counted:
+        raise SpecError(
+            f"{method}: the windows of {listed(counted)} are of rows, and parts of windows are "
+            "chosen by time; give them time windows with .within()"
+        )
+    in_time = pa.types.is_timestamp(time_type)
+    every = said.every
+    if not in_time and every == parse("5 seconds", ""):
+        every = 5  # a unit of a plain number is taken for a second
+    part = None if said.part is None else _units(said.part, time_type, f"{method}: `part`")
+    shortest = min(_window(spec, stream, time_type) or 0 for stream in spec.streams)
+    if part is not None and not 0 < part <= shortest:
+        raise SpecError(
+            f"{method}: `part` is {describe(said.part or 0)}, but a window is cut into parts that "
+            f"are no longer than itself, and the shortest has {shortest} units of time; give a "
+            "shorter one"
+        )
+    plan = ThrottlePlan(
+        capacity=said.comparisons / (1_000_000 if in_time else 1),
+        every=_units(every, time_type, f"{method}: `every`"),
+        boost=said.boost,
+        part=part,
+        parts=PARTS,
+        sample=said.sample,
+        buffer=said.buffer,
+        dropping=said.dropping,
+        conserve=said.conserve,
+    )
+    if plan.every <= 0:
+        raise SpecError(f"{method}: `every` is {describe(said.every)}; give more than nothing")
+    longest = max(_window(spec, stream, time_type) or 0 for stream in spec.streams)
+    if part is not None and -(-longest // part) > MOST_PARTS:
+        raise SpecError(
+            f"{method}: `part` is {describe(said.part or 0)}, so that a window has "
+            f"{-(-longest // part)} parts, more than {MOST_PARTS}; give a longer one"
+        )
+    return plan
 
 
 def _clock(spec: Spec) -> Literal["min", "max"]:

@@ -15,6 +15,7 @@ from streamshed.operators.buffers import Batch
 from streamshed.operators.checkpoint import Head, Snapshot
 from streamshed.operators.following import teach
 from streamshed.operators.keyed import Block, KeyedJoin, Late
+from streamshed.operators.nested import NestedJoin
 from streamshed.operators.plan import Plan
 from streamshed.operators.restoring import bare, in_order, rows_again
 from streamshed.operators.star import StarJoin
@@ -27,6 +28,8 @@ def running_join(plan: Plan) -> type[KeyedJoin]:
     """The kind of join that a plan asks for."""
     if plan.through is not None:
         return StarJoin
+    if plan.pairwise is not None:
+        return NestedJoin
     return AutoJoin if isinstance(plan.policy, Auto) and plan.bounded else KeyedJoin
 
 

@@ -10,8 +10,12 @@ import pyarrow as pa
 from streamshed.columns import Column
 
 if TYPE_CHECKING:
+    from streamshed.conditions import Pairwise
     from streamshed.policies import Policy
     from streamshed.relations import Relation
+
+PARTS, MOST_PARTS = 10, 64
+"""Basic windows of a window, unless another length is asked for; and at most."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class StreamPlan:
     """The type of each key column in which it is compared."""
     weight: str | None = None
     """The column that says how important a row is, where results are weighed."""
+    compared: tuple[str, ...] = ()
+    """The columns by which rows are compared two by two."""
 
     def kept(self, checked: bool, whole: bool) -> pa.Schema:
         """The columns that are kept: those of results, and those needed besides.
@@ -48,7 +54,8 @@ class StreamPlan:
             checked: whether results are checked on the true keys.
             whole: whether all columns are kept.
         """
-        kept = self.schema.names if whole else [*self.chosen, *(self.key if checked else ())]
+        asked = [*self.chosen, *self.compared, *(self.key if checked else ())]
+        kept = self.schema.names if whole else asked
         return pa.schema([column for column in self.schema if column.name in kept])
 
 
@@ -70,6 +77,30 @@ class RelationPlan:
     def about(self) -> str:
         """The relation in words, as far as a state depends on it."""
         return f"{self.relation.name}, {self.keys}, from {self.begin} to {self.end}"
+
+
+@dataclass(frozen=True)
+class ThrottlePlan:
+    """How much work a join may do, in units of its time."""
+
+    capacity: float
+    """Comparisons in a unit of time."""
+    every: int
+    """How often what is gone through is said anew (Δ)."""
+    boost: float
+    """How much more is tried at most when there was time left (γ)."""
+    part: int | None
+    """The length of a basic window (b), or None."""
+    parts: int
+    """Basic windows of a window, where no length is given."""
+    sample: float
+    """The part of newcomers that learn what basic windows are worth (ω)."""
+    buffer: int
+    """Rows of each stream that may wait."""
+    dropping: bool
+    """Whether tuples are dropped at random instead."""
+    conserve: bool
+    """Whether rows are shed that are of no use to what is gone through."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +128,10 @@ class Plan:
     """The labels of all parts, where the join is done in parts and this is one of them."""
     through: RelationPlan | None = None
     """The relation by way of which streams are joined, or None where they share a key."""
+    pairwise: Pairwise | None = None
+    """What every two members of a result meet besides having equal keys, or None."""
+    throttle: ThrottlePlan | None = None
+    """How much work it may do, or None for as much as there is."""
 
     @property
     def key_types(self) -> tuple[pa.DataType, ...]:
@@ -136,5 +171,7 @@ class Plan:
             "shards": ", ".join(map(str, self.shards)),
             "relation": "none" if self.through is None else self.through.about(),
             "importance": f"{[stream.weight for stream in self.streams]}",
+            "throttle": str(self.throttle),
+            "condition": "equal keys" if self.pairwise is None else str(self.pairwise),
             **columns,
         }

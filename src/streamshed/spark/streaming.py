@@ -58,6 +58,10 @@ def prepared(
             ".through() is not available on Spark yet; run the join here with .replay(), or join "
             "the streams on a key that they share"
         )
+    if plan.pairwise is not None:
+        raise SpecError(
+            f".on({plan.pairwise}) is not available on Spark yet; run the join here with .replay()"
+        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
