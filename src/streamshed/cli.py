@@ -382,6 +382,7 @@ def _number_or_text(text: str) -> int | str:
 
 _PAPERS = {
     "existence": "streamshed.experiments.existence",
+    "grubjoin": "streamshed.experiments.grubjoin",
     "policies": "streamshed.experiments.policies",
     "star": "streamshed.experiments.star",
 }
@@ -424,7 +425,9 @@ def _outcome(claim: Any) -> str:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark: keyed, policies, spark.")],
+    name: Annotated[
+        str, typer.Argument(help="Which benchmark: keyed, nested, policies, spark, star.")
+    ],
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
     ] = False,

@@ -16,6 +16,7 @@ Progress = Callable[[str], None]
 
 BENCHMARKS = {
     "keyed": "streamshed.bench.keyed",
+    "nested": "streamshed.bench.nested",
     "policies": "streamshed.bench.policies",
     "spark": "streamshed.bench.spark",
     "star": "streamshed.bench.star",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import streamshed as ss
+from streamshed.kernels.core import NEWEST
 from streamshed.kernels.pairs import AGREED, LOOKED, TALLIES
 from streamshed.operators.auto import running_join
 from streamshed.operators.buffers import Batch
@@ -20,6 +21,7 @@ from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.nested import NestedJoin
 from streamshed.throttle.dropping import best_rates
 from streamshed.throttle.harvesting import Directions
+from streamshed.throttle.portions import THROTTLE
 from streamshed.workloads import LaggingWorkload
 
 SECOND = 1_000_000
@@ -34,7 +36,7 @@ class Span:
 
     Attributes:
         results: made.
-        comparisons: made.
+        comparisons: made in the time, those for which tuples waited when it began included.
         arrived: rows that came.
         shed: rows that were dropped or shed.
         throttle: the part of the full join that was done at the end.
@@ -54,13 +56,16 @@ def epsilon_join(streams: Sequence[str]) -> ss.Join:
     return join.within(within, time="time", clock="max").select("time")
 
 
-def watched(join: ss.Join, tables: Mapping[str, pa.Table], edges: Sequence[float]) -> list[Span]:
+def watched(
+    join: ss.Join, tables: Mapping[str, pa.Table], edges: Sequence[float], afresh: bool = False
+) -> list[Span]:
     """Run a join, and say what it has done between times.
 
     Args:
         join: what to do.
         tables: the streams, in the order of time.
         edges: the times, in seconds; the first span begins with the first of them.
+        afresh: whether it then begins with a throttle of 1 again.
     """
     plan = join.plan({name: table.schema for name, table in tables.items()})
     operator: KeyedJoin = running_join(plan)(plan, whole=False)
@@ -76,6 +81,8 @@ def watched(join: ss.Join, tables: Mapping[str, pa.Table], edges: Sequence[float
         for _ in operator.process(piece):
             pass
         states.append(_state(operator))
+        if afresh and start == 0 and isinstance(operator, NestedJoin) and operator.controller:
+            operator.controller.state.pace[THROTTLE] = 1.0
         start = cut
     return [
         Span(
@@ -91,9 +98,12 @@ def watched(join: ss.Join, tables: Mapping[str, pa.Table], edges: Sequence[float
 
 def _state(operator: KeyedJoin) -> Span:
     ledger = operator.ledger()
+    waiting = 0.0
+    if isinstance(operator, NestedJoin) and operator.controller is not None:
+        waiting = operator.controller.waiting(int(operator.core.numbers[NEWEST]))
     return Span(
         results=ledger.results,
-        comparisons=ledger.comparisons or 0,
+        comparisons=(ledger.comparisons or 0) - round(waiting),
         arrived=sum(stream.arrived for stream in ledger.streams.values()),
         shed=sum(stream.shed for stream in ledger.streams.values()),
         throttle=1.0 if ledger.throttle is None else ledger.throttle,

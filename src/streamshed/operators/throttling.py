@@ -76,7 +76,6 @@ class Controller:
         state.admitted[:] = 1.0
         state.reach[:] = BOUNDLESS
         self.state = state._replace(histograms=histograms._replace(counts=state.counts))
-        self.began = NEVER
 
     def layout(self) -> dict[str, Field]:
         """The arrays of its state."""
@@ -87,6 +86,10 @@ class Controller:
     def fraction(self) -> float:
         """The part of the full join that is done (z)."""
         return float(self.state.pace[THROTTLE])
+
+    def waiting(self, time: int) -> float:
+        """The comparisons that tuples still wait for at a time: they count as made, but are not."""
+        return float(max(0.0, self.state.pace[BUSY_UNTIL] - time) * self.throttle.capacity)
 
     def adapt(self, core: Core, meeting: Meeting, time: int) -> None:
         """Set the throttle anew, before a tuple of a time is processed."""
