@@ -265,3 +265,18 @@ def test_columns_of_other_names_by_stream() -> None:
     done = join.select("a.ts").replay(a=a, b=b)
     assert done.table.to_pylist() == [{"a": {"ts": 1}, "time": 0}]
     assert done.ledger.comparisons == 4
+
+
+def test_vectors_may_begin_with_nulls() -> None:
+    """How long vectors are is known only when the first one comes."""
+    kind = pa.list_(pa.float64())
+    nulls = pa.record_batch({"ts": [1, 2], "v": pa.array([None, None], kind)})
+    later = pa.record_batch({"ts": [3, 4], "v": pa.array([[1.0, 0.0], [0.0, 1.0]], kind)})
+    join = ss.join("a", "b").on(ss.cosine("v", at_least=0.9)).within(5, time="ts")
+    batches = [nulls, later]
+    done = join.replay(
+        a=pa.RecordBatchReader.from_batches(nulls.schema, batches),
+        b=pa.RecordBatchReader.from_batches(nulls.schema, batches),
+    )
+    assert [(row["a"]["ts"], row["b"]["ts"]) for row in done.table.to_pylist()] == [(3, 3), (4, 4)]
+    assert done.ledger.streams["a"].filtered == 2

@@ -110,7 +110,9 @@ class Compared:
         if not self.vectors:
             return _numbers(rows.column(stream.compared[0]), kind)
         column = rows.column(stream.compared[0])
-        vectors = np.zeros((len(column), self.width), kind)
+        vectors = np.zeros((len(column), max(1, self.width)), kind)
+        if self.width == 0:  # none but nulls so far
+            return vectors
         flat = column.flatten()
         if flat.null_count:
             raise InputError(
@@ -120,7 +122,7 @@ class Compared:
         there = slice(None)
         if column.null_count:
             there = column.is_valid().to_numpy(zero_copy_only=False)
-        vectors[there] = flat.to_numpy(zero_copy_only=False).reshape(-1, self.width or 1)
+        vectors[there] = flat.to_numpy(zero_copy_only=False).reshape(-1, self.width)
         return vectors
 
 

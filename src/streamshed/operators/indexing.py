@@ -48,7 +48,6 @@ class Index:
         self.memory = memory
         self.room = 0
         self.keyed = bool(plan.streams[0].key)
-        self.newest = np.full(len(plan.streams), NONE, np.int64)
         self.state: Any = self._empty(plan.pairwise, shape)
 
     @property
@@ -79,6 +78,7 @@ class Index:
                     given["coming"] = np.empty(0, np.int64)
                     given["bits"] = np.empty(0, np.uint64)
         self.kind = kind
+        self.newest = np.full(len(self.plan.streams), NONE, np.int64)
         state: Any = make(kind, self.layout(), shape, self.memory, INDEX, **given)
         if kind is SortedWindows:
             for lane, stream in enumerate(self.plan.streams):

@@ -171,6 +171,10 @@ class NestedJoin(KeyedJoin):
             states.append((PORTIONS, self.controller.state, self.controller.layout()))
         return states
 
+    def left_by(self, head: Head) -> bool:
+        """Never: the index is made anew from the rows."""
+        return False
+
     def _store_again(self, head: Head, rows: Rows, anew: bool) -> None:
         done = 0
         for part in self._pieces(rows.batch, seeking=False):

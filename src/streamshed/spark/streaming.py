@@ -58,10 +58,6 @@ def prepared(
             ".through() is not available on Spark yet; run the join here with .replay(), or join "
             "the streams on a key that they share"
         )
-    if plan.pairwise is not None:
-        raise SpecError(
-            f".on({plan.pairwise}) is not available on Spark yet; run the join here with .replay()"
-        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
@@ -131,11 +127,12 @@ def _use_rocksdb(session: SparkSession) -> None:
 
 def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
     by_rows = any(stream.last is not None for stream in plan.streams)
+    keyless = not plan.streams[0].key
     budgets = [s.rows for s in plan.streams if s.rows is not None]
     smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
     if shards is None:
-        if by_rows:
+        if by_rows or keyless:
             return 1
         most = min(session.sparkContext.defaultParallelism, partitions)
         return most if smallest is None else max(1, min(most, smallest))
@@ -145,6 +142,11 @@ def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
         raise SpecError(
             f"shards is {shards}, but .last(…) counts the rows of a whole stream, which no single"
             " shard sees; leave shards out, or give time windows with .within(…)"
+        )
+    if keyless and shards > 1:
+        raise SpecError(
+            f"shards is {shards}, but any two rows may meet by {plan.pairwise}, and rows are told "
+            "apart by key; leave shards out, or name a key besides, as in .on('k', near('v', 1))"
         )
     if smallest is not None and shards > smallest:
         raise SpecError(
@@ -177,7 +179,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
         f.col(number_of[name]).cast(from_arrow_type(kind))
         for name, kind in zip(stream.key, plan.key_types, strict=True)
     ]
-    shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
+    shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int") if key else f.lit(0)
     pack = Pack(position, plan, labels)
     return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
