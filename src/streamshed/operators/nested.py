@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.errors import InputError
+from streamshed.estimates import Tally
 from streamshed.kernels.core import BOUNDLESS, Field, make
 from streamshed.kernels.pairs import (
     AGREED,
@@ -157,6 +158,10 @@ class NestedJoin(KeyedJoin):
         made = int(self.meeting.numbers[COMPARISONS])
         throttle = None if self.controller is None else self.controller.fraction
         return replace(super().ledger(), comparisons=made, throttle=throttle)
+
+    def missed(self, lately: bool = False) -> Tally | None:
+        """What is known of the results missed: nothing where parts of windows are left out."""
+        return super().missed(lately) if self.controller is None else None
 
     def state_bytes(self) -> int:
         """Bytes in use beyond the users' rows."""
