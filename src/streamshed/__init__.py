@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from streamshed.conditions import cosine, inner_product, near, where
 from streamshed.errors import InputError, SpecError, StateError, StreamshedError
 from streamshed.join import Join, join
 
@@ -32,10 +33,14 @@ __all__ = [
     "StateError",
     "StreamshedError",
     "__version__",
+    "cosine",
+    "inner_product",
     "join",
+    "near",
     "policies",
     "postgres",
     "relation",
+    "where",
 ]
 
 

@@ -107,11 +107,11 @@ def fraction(said: object, what: str) -> float:
     return float(number)
 
 
-def above_zero(said: object, what: str) -> float:
-    """Read a number above zero."""
-    number = said if isinstance(said, int | float) and not isinstance(said, bool) else 0
-    if not 0 < number < float("inf"):
-        raise SpecError(f"{what} is {said!r}; give a number above 0")
+def above(said: object, what: str, bound: float) -> float:
+    """Read a finite number above a bound."""
+    number = said if isinstance(said, int | float) and not isinstance(said, bool) else bound
+    if not bound < number < float("inf"):
+        raise SpecError(f"{what} is {said!r}; give a number above {bound}")
     return float(number)
 
 

@@ -382,6 +382,7 @@ def _number_or_text(text: str) -> int | str:
 
 _PAPERS = {
     "existence": "streamshed.experiments.existence",
+    "grubjoin": "streamshed.experiments.grubjoin",
     "msketch": "streamshed.experiments.msketch",
     "policies": "streamshed.experiments.policies",
     "star": "streamshed.experiments.star",
@@ -425,7 +426,9 @@ def _outcome(claim: Any) -> str:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which: graph, keyed, policies, spark or star.")],
+    name: Annotated[
+        str, typer.Argument(help="Which: graph, keyed, nested, policies, spark or star.")
+    ],
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
     ] = False,

@@ -111,6 +111,27 @@ def check_importance(column: Column) -> None:
         )
 
 
+def check_number(column: Column, condition: str) -> None:
+    """Refuse a column that a condition cannot compare because it holds no numbers."""
+    number = _is_number(column.type) and not is_a.is_decimal(column.type)
+    if not number or (condition == "near" and is_a.is_boolean(column.type)):
+        raise InputError(
+            f"{column} is of type {column.type}, which {condition}() cannot compare; cast it to a "
+            "double or a 64-bit integer"
+        )
+
+
+def check_vector(column: Column) -> None:
+    """Refuse a column that holds no vectors."""
+    kind = column.type
+    lists = is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind)
+    if not lists or not (is_a.is_floating(kind.value_type) or is_a.is_integer(kind.value_type)):
+        raise InputError(
+            f"{column} is of type {kind}, which is no vector; make it a list of numbers, such as "
+            "pa.list_(pa.float32(), 512)"
+        )
+
+
 def _incompatible(one: Column, other: Column, remedy: str) -> InputError:
     return InputError(
         f"{one} is of type {one.type}, but {other} is of type {other.type}, and the two cannot be "

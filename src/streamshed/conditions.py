@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from streamshed.arguments import Names, PerStream, column_name
 from streamshed.errors import SpecError, listed
 
 _METHOD = ".on()"
+
+Columns = str | Mapping[str, str]
+"""The name of a column, the same in every stream, or a mapping from streams to names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +119,209 @@ def _key_column(said: object, what: str) -> str:
             ".on('a.x = b.x', 'b.y = c.z'), or name columns, as in .on(a='x', b='y')"
         )
     return column_name(said, what)
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """A condition that every two members of a result meet, of different streams each.
+
+    Args:
+        columns: The columns that are compared, for each stream.
+    """
+
+    columns: PerStream[tuple[str, ...]]
+
+    name: ClassVar[str]
+
+    def columns_for(self, stream: str) -> tuple[str, ...]:
+        """The columns of a stream that are compared."""
+        return self.columns.get(stream) or ()
+
+    def check(self, names: Names) -> None:
+        """Refuse columns of streams that the join does not have, or that some stream lacks."""
+        method = f"{self.name}()"
+        if names.by is not None:
+            raise SpecError(
+                f"{method}: the streams are told apart by the column {names.by!r}; only streams "
+                "with names can be compared two by two"
+            )
+        for stream, _ in self.columns.named:
+            names.check(stream, method)
+        missing = [stream for stream in names.streams if not self.columns_for(stream)]
+        if missing:
+            raise SpecError(
+                f"{method}: no column was named for {listed(missing)}; name one for every stream"
+            )
+
+
+@dataclass(frozen=True)
+class Near(Pairwise):
+    """The numbers of two members are no farther apart than a distance."""
+
+    distance: float
+
+    name: ClassVar[str] = "near"
+
+    def __str__(self) -> str:
+        return f"near({_said(self.columns)}, {self.distance!r})"
+
+
+@dataclass(frozen=True)
+class Cosine(Pairwise):
+    """The cosine of the angle between two members' vectors is at least so much."""
+
+    at_least: float
+
+    name: ClassVar[str] = "cosine"
+
+    def __str__(self) -> str:
+        return f"cosine({_said(self.columns)}, at_least={self.at_least!r})"
+
+
+@dataclass(frozen=True)
+class InnerProduct(Pairwise):
+    """The inner product of two members' vectors is at least so much."""
+
+    at_least: float
+
+    name: ClassVar[str] = "inner_product"
+
+    def __str__(self) -> str:
+        return f"inner_product({_said(self.columns)}, at_least={self.at_least!r})"
+
+
+@dataclass(frozen=True)
+class Where(Pairwise):
+    """A function of the user's says whether two members belong together."""
+
+    function: Callable[[Any, Any], Any]
+
+    name: ClassVar[str] = "where"
+
+    def __str__(self) -> str:
+        said = ", ".join(map(repr, self.columns.everywhere or ()))
+        return f"where({getattr(self.function, '__name__', self.function)}, {said})"
+
+
+def near(column: Columns, distance: float) -> Near:
+    """A condition: every two members of a result have numbers at most a distance apart.
+
+    Args:
+        column: The column with the numbers, or a mapping from streams to such columns.
+        distance: How far apart two numbers may be, 0 or more.
+
+    Example:
+        >>> import streamshed as ss
+        >>> ss.join("a", "b").on(ss.near("heat", 0.5)).within("1 minute", time="ts")
+        join('a', 'b').on(near('heat', 0.5)).within('1 minute', time='ts')
+    """
+    apart = _number(distance, "near(): the distance")
+    if apart < 0:
+        raise SpecError(f"near(): the distance is {distance!r}; give a number of 0 or more")
+    return Near(_compared(column, "near()"), apart)
+
+
+def cosine(column: Columns, *, at_least: float) -> Cosine:
+    """A condition: every two members of a result have vectors that point nearly the same way.
+
+    Args:
+        column: The column with the vectors, lists of numbers of one length, or a mapping from
+            streams to such columns.
+        at_least: The least cosine of the angle between two of them, from -1 to 1.
+
+    Example:
+        >>> import streamshed as ss
+        >>> ss.join("a", "b").on(ss.cosine("scene", at_least=0.8)).last(100)
+        join('a', 'b').on(cosine('scene', at_least=0.8)).last(100)
+    """
+    least = _number(at_least, "cosine(): `at_least`")
+    if not -1 <= least <= 1:
+        raise SpecError(f"cosine(): `at_least` is {at_least!r}; give a number from -1 to 1")
+    return Cosine(_compared(column, "cosine()"), least)
+
+
+def inner_product(column: Columns, *, at_least: float) -> InnerProduct:
+    """A condition: every two members of a result have vectors with a large inner product.
+
+    Args:
+        column: The column with the vectors, lists of numbers of one length, or a mapping from
+            streams to such columns.
+        at_least: The least inner product of two of them.
+
+    Example:
+        >>> import streamshed as ss
+        >>> ss.join("a", "b").on(ss.inner_product("words", at_least=3)).last(100)
+        join('a', 'b').on(inner_product('words', at_least=3.0)).last(100)
+    """
+    least = _number(at_least, "inner_product(): `at_least`")
+    return InnerProduct(_compared(column, "inner_product()"), least)
+
+
+def where(function: Callable[[Any, Any], Any], /, *columns: str) -> Where:
+    """A condition of one's own, which every two members of a result meet.
+
+    Args:
+        function: Says whether two members belong together. It is given both, in the order of the
+            join's streams, with the named columns as fields, and compiled by numba.
+        columns: The columns that the function uses, numbers or booleans; every stream has them.
+
+    Example:
+        >>> import streamshed as ss
+        >>> def rising(one, other):
+        ...     return one.price < other.price
+        >>> ss.join("a", "b").on(ss.where(rising, "price")).last(100)
+        join('a', 'b').on(where(rising, 'price')).last(100)
+    """
+    if not callable(function):
+        raise SpecError(f"where(): {function!r} is no function; give one of two members")
+    if not columns:
+        raise SpecError(
+            "where(): no column was named; name those that the function uses, as in "
+            "where(function, 'price')"
+        )
+    return Where(PerStream(everywhere=tuple(_field(name) for name in columns)), function)
+
+
+def parted(said: tuple[object, ...]) -> tuple[tuple[object, ...], Pairwise | None]:
+    """The arguments of `.on` that name columns, and the condition among them, if there is one."""
+    conditions = [one for one in said if isinstance(one, Pairwise)]
+    if len(conditions) > 1:
+        raise SpecError(
+            f"{_METHOD}: {conditions[0]} and {conditions[1]} were both given; give one such "
+            "condition, which may be a where() with a function of several columns"
+        )
+    columns = tuple(one for one in said if not isinstance(one, Pairwise))
+    return columns, conditions[0] if conditions else None
+
+
+def _compared(said: object, method: str) -> PerStream[tuple[str, ...]]:
+    if not isinstance(said, Mapping):
+        return PerStream(everywhere=(column_name(said, f"{method}: the column"),))
+    if not said:
+        raise SpecError(f"{method}: the mapping for the column is empty; name one for each stream")
+    named = [
+        (str(stream), (column_name(name, f"{method}: the column of stream {stream!r}"),))
+        for stream, name in said.items()
+    ]
+    return PerStream(named=tuple(sorted(named)))
+
+
+def _field(said: object) -> str:
+    name = column_name(said, "where(): the column")
+    if not name.isidentifier():
+        raise SpecError(
+            f"where(): the column {name!r} cannot be a field of a member; rename it to a word"
+        )
+    return name
+
+
+def _number(said: object, what: str) -> float:
+    if isinstance(said, bool) or not isinstance(said, int | float) or not abs(said) < float("inf"):
+        raise SpecError(f"{what} is {said!r}; give a finite number")
+    return float(said)
+
+
+def _said(columns: PerStream[tuple[str, ...]]) -> str:
+    if columns.everywhere is not None:
+        return repr(columns.everywhere[0])
+    return repr({stream: names[0] for stream, names in columns.named})

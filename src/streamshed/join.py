@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamshed import durations
-from streamshed.arguments import PerStream, above_zero, column_name, fraction, positive, whole
-from streamshed.conditions import SharedKey, read_met
+from streamshed.arguments import PerStream, above, column_name, fraction, positive, whole
+from streamshed.conditions import Pairwise, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.selection import Selection
-from streamshed.spec import Budget, RowWindows, Spec, Through, TimeWindows, check_names
+from streamshed.spec import Budget, RowWindows, Spec, Throttle, Through, TimeWindows, check_names
 from streamshed.writing import written
 
 if TYPE_CHECKING:
@@ -102,11 +102,14 @@ class Join(Spec):
         True
     """
 
-    def on(self, /, *columns: str, **by_stream: str | list[str] | tuple[str, ...]) -> Join:
-        """Say which columns the members of a result have in common.
+    def on(
+        self, /, *columns: str | Pairwise, **by_stream: str | list[str] | tuple[str, ...]
+    ) -> Join:
+        """Say which columns the members of a result have in common, or what else makes them match.
 
         Args:
-            columns: The key columns, of the same names in every stream; or equalities between
+            columns: The key columns, of the same names in every stream; and instead of them, or
+                besides, one of `near`, `cosine`, `inner_product` and `where`. Or equalities between
                 columns of two streams each, which tie all streams together.
             by_stream: Or for every stream the name of its key column, or a list of names.
 
@@ -118,10 +121,25 @@ class Join(Spec):
             join('a', 'b').on(a='x', b='y')
             >>> join("a", "b", "c").on("a.x = b.x", "b.y = c.z")
             join('a', 'b', 'c').on('a.x = b.x', 'b.y = c.z')
+            >>> import streamshed as ss
+            >>> join("a", "b").on("room", ss.near("heat", 0.5))
+            join('a', 'b').on('room', near('heat', 0.5))
         """
-        if not by_stream and are_equalities(columns):
-            return replace(self, condition=Equalities.of(columns, self.names()))
-        return replace(self, condition=SharedKey.of(columns, by_stream, self.names()))
+        names, (keys, pairwise) = self.names(), parted(columns)
+        if pairwise is not None:
+            pairwise.check(names)
+        condition: SharedKey | Equalities | None = None
+        if keys and not by_stream and are_equalities(keys):
+            if pairwise is not None:
+                raise SpecError(
+                    f".on(): equalities between pairs and {pairwise} were both said, and no join "
+                    "has both yet; name a key that all streams share, as in .on('k', …), or leave "
+                    "one of them out"
+                )
+            condition = Equalities.of(keys, names)
+        elif keys or by_stream or pairwise is None:
+            condition = SharedKey.of(keys, by_stream, names)
+        return replace(self, condition=condition, pairwise=pairwise)
 
     def within(
         self,
@@ -340,6 +358,72 @@ late='30 seconds')
         _check_covered(weights, self.streams, method)
         return replace(self, weights=weights)
 
+    def throttle(
+        self,
+        *,
+        comparisons_per_second: float | None = None,
+        tuples_per_second: float | None = None,
+        every: str | timedelta | int = "5 seconds",
+        part: str | timedelta | int | None = None,
+        boost: float = 1.2,
+        sample: float = 0.1,
+        buffer: int = 100,
+        dropping: bool = False,
+        conserve: bool = False,
+    ) -> Join:
+        """Bound the work of a join in its own time: the comparisons it makes, or the rows it takes.
+
+        With more comparisons to make, in a join by a condition between any two rows, newcomers go
+        through those parts of the windows only in which most results are found (GrubJoin). Rows
+        that come faster than they are taken wait in a `queue`.
+
+        Args:
+            comparisons_per_second: How many comparisons of rows are made in a second of the join's
+                time; where time is a plain number, in a unit of it.
+            tuples_per_second: Or how many rows of all streams together are taken. What follows is
+                about comparisons.
+            every: How often it is decided anew what is gone through.
+            part: The length of the parts into which windows are cut, which are gone through or
+                not; a tenth of each window, unless said.
+            boost: By which factor more is tried at most, when there was time left.
+            sample: The part of newcomers from which is learned where results are found.
+            buffer: How many rows of each stream may wait, while others are worked on, before rows
+                are dropped.
+            dropping: Drop rows at random instead, at the best rates: the baseline.
+            conserve: Shed stored rows too that nobody will be compared with any more.
+
+        Example:
+            >>> import streamshed as ss
+            >>> said = ss.join("a", "b").on(ss.near("heat", 0.5)).within("1 minute", time="ts")
+            >>> said.throttle(comparisons_per_second=1e6, part="2 seconds")
+            join('a', 'b').on(near('heat', 0.5)).within('1 minute', time='ts')\
+.throttle(comparisons_per_second=1000000.0, part='2 seconds')
+            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(tuples_per_second=1000)
+            join('a', 'b').on('k').last(100).queue(rows=10).throttle(tuples_per_second=1000)
+        """
+        method = ".throttle()"
+        if (comparisons_per_second is None) == (tuples_per_second is None):
+            raise SpecError(
+                f"{method}: `comparisons_per_second` is {comparisons_per_second!r} and "
+                f"`tuples_per_second` {tuples_per_second!r}; give one of them"
+            )
+        if tuples_per_second is not None:
+            return replace(
+                self, speed=above(tuples_per_second, f"{method}: `tuples_per_second`", 0)
+            )
+        number = above(comparisons_per_second, f"{method}: `comparisons_per_second`", 0)
+        said = Throttle(
+            comparisons=number,
+            every=durations.parse(every, f"{method}: `every`"),
+            boost=above(boost, f"{method}: `boost`", 1),
+            part=None if part is None else durations.parse(part, f"{method}: `part`"),
+            sample=fraction(sample, f"{method}: `sample`"),
+            buffer=positive(buffer, f"{method}: `buffer`"),
+            dropping=bool(dropping),
+            conserve=bool(conserve),
+        )
+        return replace(self, throttled=said)
+
     def select(self, *columns: str) -> Join:
         """Choose the columns of results; the others are neither kept nor moved.
 
@@ -371,21 +455,6 @@ late='30 seconds')
             join('a', 'b').on('k').last(100).queue(rows=10).throttle(tuples_per_second=0.2)
         """
         return replace(self, queue_rows=positive(rows, ".queue(): `rows`"))
-
-    def throttle(self, *, tuples_per_second: float) -> Join:
-        """Bound the rows that the join takes in a second of its own time.
-
-        Args:
-            tuples_per_second: How many, of all streams together; in a unit of time where times are
-                plain numbers. The rows that come faster wait in a `queue`.
-
-        Example:
-            >>> from streamshed import join
-            >>> join("a", "b").on("k").last(100).throttle(tuples_per_second=1000)
-            join('a', 'b').on('k').last(100).throttle(tuples_per_second=1000)
-        """
-        what = ".throttle(): `tuples_per_second`"
-        return replace(self, speed=above_zero(tuples_per_second, what))
 
     def estimate(self, *, rate: float | None = None) -> Join:
         """Say how many keys are followed in full, to estimate the results that shedding costs.

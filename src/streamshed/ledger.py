@@ -69,6 +69,10 @@ class Ledger:
     """The importance of all results together; None if they are not weighed."""
     relation_bytes: int = 0
     """Bytes of the relation through which streams are joined: its rows and its index."""
+    comparisons: int | None = None
+    """Comparisons of rows, where streams are joined by a condition between any two rows."""
+    throttle: float | None = None
+    """The part of the full join that is done at present, where its work is bounded."""
 
     @property
     def recall(self) -> Estimate | None:

@@ -9,10 +9,19 @@ import pyarrow as pa
 
 from streamshed import columns
 from streamshed.columns import Column
-from streamshed.durations import LIMIT, Duration, to_units
+from streamshed.conditions import Cosine, InnerProduct
+from streamshed.durations import LIMIT, Duration, describe, parse, to_units
 from streamshed.equalities import MOST_STREAMS, Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
-from streamshed.operators.plan import Plan, QueuePlan, RelationPlan, StreamPlan
+from streamshed.operators.plan import (
+    MOST_PARTS,
+    PARTS,
+    Plan,
+    QueuePlan,
+    RelationPlan,
+    StreamPlan,
+    ThrottlePlan,
+)
 from streamshed.policies import ByColumn, Density, Oldest, Policy, Promise, Sketch
 from streamshed.spec import Spec, too_few
 
@@ -49,6 +58,8 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         rate=spec.sample_rate if _is_estimated(spec) else 0.0,
         through=_relation(spec),
         queue=_queue(spec, policy, time_type),
+        pairwise=spec.pairwise,
+        throttle=_throttle(spec, time_type),
     )
     _check_policy(plan)
     return plan
@@ -56,7 +67,8 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
 
 def _is_estimated(spec: Spec) -> bool:
     """Whether it can be estimated what shedding costs: whole keys are followed for it."""
-    return spec.through_relation is None and not _by_attributes(spec)
+    by_keys = spec.through_relation is None and spec.pairwise is None
+    return by_keys and not _by_attributes(spec)
 
 
 def _by_attributes(spec: Spec) -> bool:
@@ -75,14 +87,17 @@ def _policy(spec: Spec) -> Policy:
 def _default_policy(spec: Spec) -> Policy:
     if _by_attributes(spec):
         return Sketch()
-    learns = spec.sample_rate != 0 or spec.through_relation is not None
-    return Density() if learns else Oldest()
+    if spec.through_relation is not None:
+        return Density()
+    return Density() if _is_estimated(spec) and spec.sample_rate != 0 else Oldest()
 
 
 def _check_complete(spec: Spec) -> None:
+    if spec.pairwise is not None:
+        _check_pairwise(spec, str(spec.pairwise))
     if spec.through_relation is not None:
         _check_through(spec)
-    elif spec.condition is None:
+    elif spec.condition is None and spec.pairwise is None:
         raise SpecError("the join has no condition; say which rows belong together with .on('k')")
     elif spec.weights is not None:
         raise SpecError(
@@ -175,12 +190,41 @@ def _check_graph(spec: Spec) -> None:
         )
 
 
+def _check_pairwise(spec: Spec, condition: str) -> None:
+    """Refuse what joins cannot do whose members are compared two by two."""
+    if spec.through_relation is not None:
+        raise SpecError(
+            f".through() and .on({condition}) were both said, but rows that meet through a "
+            "relation are not compared with each other; leave one of them out"
+        )
+    if spec.queue_rows is not None:
+        raise SpecError(
+            f".queue() and .on({condition}) were both said, but rows wait only for joins by equal "
+            "columns yet; leave it out, or use .throttle(comparisons_per_second=…)"
+        )
+    if spec.at_least is not None:
+        raise SpecError(
+            f".partial() and .on({condition}) were both said; a result of such a condition has a "
+            "member of every stream yet; leave .partial() out"
+        )
+    if spec.sample_rate:
+        raise SpecError(
+            f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
+            f"in joins .on({condition}) yet; leave it out"
+        )
+
+
 def _check_policy(plan: Plan) -> None:
     if plan.graph and plan.policy.ranks_keys:
         raise SpecError(
             f"shed({plan.policy.name!r}) ranks the keys that streams share, and by equalities "
             "between pairs they share none, nor do rows that wait in a .queue(); use 'sketch', "
             "'pairwise', 'random', 'oldest' or by=column"
+        )
+    if plan.pairwise is not None and plan.policy.ranks_keys:
+        raise SpecError(
+            f"shed({plan.policy.name!r}) ranks keys by what becomes of them, and rows that meet by "
+            f"{plan.pairwise} are matched without; use 'oldest', 'random' or by=column"
         )
     if plan.through is not None and plan.policy.ranks_keys:
         raise SpecError(
@@ -330,9 +374,23 @@ def _streams(
             key_types=types[stream],
             weight=weights.get(stream),
             attributes=spec.attributes_of(stream),
+            compared=_compared(spec, stream, schema),
         )
         for stream, schema in inputs
     )
+
+
+def _compared(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns by which the rows of a stream are compared with those of others."""
+    if spec.pairwise is None:
+        return ()
+    for name in spec.pairwise.columns_for(stream):
+        found = columns.find(schema, stream, name, "column to compare")
+        if isinstance(spec.pairwise, Cosine | InnerProduct):
+            columns.check_vector(found)
+        else:
+            columns.check_number(found, spec.pairwise.name)
+    return spec.pairwise.columns_for(stream)
 
 
 def _chosen(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
@@ -344,7 +402,8 @@ def _chosen(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
 
 def _needed(spec: Spec, stream: str, schema: pa.Schema, asked: set[str | None]) -> pa.Schema:
     """The columns of an input that are asked for, and those that the join works on."""
-    needed = {*asked, *spec.key_of(stream), spec.time_of(stream), spec.by}
+    compared = () if spec.pairwise is None else spec.pairwise.columns_for(stream)
+    needed = {*asked, *spec.key_of(stream), *compared, spec.time_of(stream), spec.by}
     return pa.schema([column for column in schema if column.name in needed])
 
 
@@ -393,6 +452,56 @@ def _idle(spec: Spec, time_type: pa.DataType) -> int | None:
     if spec.time_windows is None or spec.time_windows.idle is None:
         return None
     return _units(spec.time_windows.idle, time_type, "`idle`")
+
+
+def _throttle(spec: Spec, time_type: pa.DataType) -> ThrottlePlan | None:
+    said = spec.throttled
+    if said is None:
+        return None
+    method = ".throttle()"
+    if spec.pairwise is None:
+        raise SpecError(
+            f"{method}: only joins by a condition between any two rows, such as near(), can be "
+            "throttled yet; leave it out, or bound the rows with .keep()"
+        )
+    counted = [stream for stream in spec.streams if spec.length_of(stream) is None]
+    if counted:
+        raise SpecError(
+            f"{method}: the windows of {listed(counted)} are of rows, and parts of windows are "
+            "chosen by time; give them time windows with .within()"
+        )
+    in_time = pa.types.is_timestamp(time_type)
+    every = said.every
+    if not in_time and every == parse("5 seconds", ""):
+        every = 5  # a unit of a plain number is taken for a second
+    part = None if said.part is None else _units(said.part, time_type, f"{method}: `part`")
+    shortest = min(_window(spec, stream, time_type) or 0 for stream in spec.streams)
+    if part is not None and not 0 < part <= shortest:
+        raise SpecError(
+            f"{method}: `part` is {describe(said.part or 0)}, but a window is cut into parts that "
+            f"are no longer than itself, and the shortest has {shortest} units of time; give a "
+            "shorter one"
+        )
+    plan = ThrottlePlan(
+        capacity=said.comparisons / (1_000_000 if in_time else 1),
+        every=_units(every, time_type, f"{method}: `every`"),
+        boost=said.boost,
+        part=part,
+        parts=PARTS,
+        sample=said.sample,
+        buffer=said.buffer,
+        dropping=said.dropping,
+        conserve=said.conserve,
+    )
+    if plan.every <= 0:
+        raise SpecError(f"{method}: `every` is {describe(said.every)}; give more than nothing")
+    longest = max(_window(spec, stream, time_type) or 0 for stream in spec.streams)
+    if part is not None and -(-longest // part) > MOST_PARTS:
+        raise SpecError(
+            f"{method}: `part` is {describe(said.part or 0)}, so that a window has "
+            f"{-(-longest // part)} parts, more than {MOST_PARTS}; give a longer one"
+        )
+    return plan
 
 
 def _clock(spec: Spec) -> Literal["min", "max"]:

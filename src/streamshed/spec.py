@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from streamshed.arguments import Names, PerStream
-from streamshed.conditions import SharedKey
+from streamshed.conditions import Pairwise, SharedKey
 from streamshed.durations import Duration
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError, listed
@@ -63,6 +63,20 @@ class Through:
 
 
 @dataclass(frozen=True, slots=True)
+class Throttle:
+    """What `.throttle` said."""
+
+    comparisons: float
+    every: Duration
+    boost: float
+    part: Duration | None
+    sample: float
+    buffer: int
+    dropping: bool
+    conserve: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """All that was said of a join."""
 
@@ -71,6 +85,8 @@ class Spec:
     by: str | None = None
     """The column that tells the streams apart, or None."""
     condition: SharedKey | Equalities | None = None
+    pairwise: Pairwise | None = None
+    """What every two members of a result meet besides, or instead of, having equal keys."""
     time_windows: TimeWindows | None = None
     row_windows: RowWindows | None = None
     budget: Budget | None = None
@@ -79,6 +95,7 @@ class Spec:
     through_relation: Through | None = None
     weights: PerStream[str] | None = None
     """The column that says how important a row is, for each stream."""
+    throttled: Throttle | None = None
     selection: Selection | None = None
     queue_rows: int | None = None
     """How many tuples may wait for the join."""

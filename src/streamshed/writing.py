@@ -6,21 +6,21 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 from streamshed.arguments import PerStream
-from streamshed.durations import Duration, describe
+from streamshed.durations import Duration, describe, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError
-from streamshed.spec import Budget, RowWindows, Spec, Through, TimeWindows
+from streamshed.spec import Budget, RowWindows, Spec, Throttle, Through, TimeWindows
 
 if TYPE_CHECKING:
-    from streamshed.conditions import SharedKey
+    from streamshed.conditions import Pairwise, SharedKey
     from streamshed.policies import Policy
 
 
 def written(spec: Spec) -> str:
     """The chain of calls that makes the join."""
     parts = [_streams(spec)]
-    if spec.condition:
-        parts.append(_on(spec.condition))
+    if spec.condition or spec.pairwise:
+        parts.append(_on(spec.condition, spec.pairwise))
     if spec.time_windows:
         parts.append(_within(spec.time_windows))
     if spec.row_windows:
@@ -35,6 +35,8 @@ def written(spec: Spec) -> str:
         parts.append(_through(spec.through_relation))
     if spec.weights is not None:
         parts.append(f".weigh(by={spec.weights.said()!r})")
+    if spec.throttled is not None:
+        parts.append(_throttle(spec.throttled))
     if spec.selection is not None:
         parts.append(f".select({', '.join(map(repr, spec.selection.said()))})")
     if spec.queue_rows is not None:
@@ -53,16 +55,34 @@ def _streams(spec: Spec) -> str:
     return f"join({said})"
 
 
-def _on(condition: SharedKey | Equalities) -> str:
+def _on(condition: SharedKey | Equalities | None, pairwise: Pairwise | None) -> str:
     if isinstance(condition, Equalities):
         return f".on({', '.join(map(repr, condition.said()))})"
-    if condition.columns.everywhere is not None:
-        return f".on({', '.join(map(repr, condition.columns.everywhere))})"
-    return f".on({_by_stream(condition.columns)})"
+    said = [] if pairwise is None else [str(pairwise)]
+    if condition is not None and condition.columns.everywhere is not None:
+        said = [*map(repr, condition.columns.everywhere), *said]
+    elif condition is not None:
+        said = [*said, _by_stream(condition.columns)]
+    return f".on({', '.join(said)})"
 
 
 def _through(said: Through) -> str:
     return f".through({said.relation!r}, {_by_stream(said.columns)})"
+
+
+def _throttle(said: Throttle) -> str:
+    terms = [f"comparisons_per_second={said.comparisons!r}"]
+    if said.every != parse("5 seconds", ""):
+        terms.append(f"every={describe(said.every)!r}")
+    if said.part is not None:
+        terms.append(f"part={describe(said.part)!r}")
+    usual = {"boost": 1.2, "sample": 0.1, "buffer": 100, "dropping": False, "conserve": False}
+    terms += [
+        f"{name}={getattr(said, name)!r}"
+        for name, value in usual.items()
+        if getattr(said, name) != value
+    ]
+    return f".throttle({', '.join(terms)})"
 
 
 def _by_stream(columns: PerStream[tuple[str, ...]]) -> str:

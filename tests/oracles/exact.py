@@ -46,15 +46,31 @@ def judged(workload: Workload, order: Sequence[Row] | None = None) -> tuple[Resu
     if not workload.rows:
         return Counter(), Judged([], [], [], [])
     con = _database()
+    judgement = _prepared(con, workload, order)
+    query = _complete(workload) if workload.at_least is None else _partial(workload)
+    found = con.execute(query).fetchall()
+    return Counter((_members(workload, rows), time) for *rows, time in found), judgement
+
+
+def judged_by(workload: Workload, conditions: Sequence[str]) -> Results:
+    """The results of a complete join by conditions on rows `s0`, `s1`, … instead of equal keys."""
+    con = _database()
+    _prepared(con, workload, None)
+    found = con.execute(_complete(workload, conditions)).fetchall()
+    return Counter((_members(workload, rows), time) for *rows, time in found)
+
+
+def _prepared(
+    con: duckdb.DuckDBPyConnection, workload: Workload, order: Sequence[Row] | None
+) -> Judged:
+    """Make the table `taken`; returns who takes part."""
     if order is None:
         _arrivals(con, workload)
     else:
         _given_arrivals(con, workload, order)
     judgement = _fates(con, workload)
     _take(con, workload, judgement)
-    query = _complete(workload) if workload.at_least is None else _partial(workload)
-    found = con.execute(query).fetchall()
-    return Counter((_members(workload, rows), time) for *rows, time in found), judgement
+    return judgement
 
 
 @cache
@@ -190,13 +206,13 @@ def _take(con: duckdb.DuckDBPyConnection, workload: Workload, judgement: Judged)
     judgement.expiries.extend((end, (workload.names[p], row)) for end, p, row in left.fetchall())
 
 
-def _complete(workload: Workload) -> str:
-    """One row of every stream, with equal keys, each within its window (Results)."""
+def _complete(workload: Workload, conditions: Sequence[str] | None = None) -> str:
+    """One row of every stream, with equal keys unless said, each within its window (Results)."""
     many = range(len(workload.names))
     latest = f"greatest({', '.join(f's{p}.time' for p in many)})"
     made_by = f"greatest({', '.join(f's{p}.arrival' for p in many)})"
     within = [f"s{p}.position = {p}" for p in many]
-    within += [f"s{p}.k = s0.k" for p in many[1:]]
+    within += [f"s{p}.k = s0.k" for p in many[1:]] if conditions is None else conditions
     within += [f"{made_by} < s{p}.ends" for p in many]
     for p, (kind, size) in enumerate(workload.windows):
         if kind == "time":

@@ -17,6 +17,7 @@ Progress = Callable[[str], None]
 BENCHMARKS = {
     "graph": "streamshed.bench.graph",
     "keyed": "streamshed.bench.keyed",
+    "nested": "streamshed.bench.nested",
     "policies": "streamshed.bench.policies",
     "spark": "streamshed.bench.spark",
     "star": "streamshed.bench.star",

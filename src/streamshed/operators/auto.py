@@ -16,6 +16,7 @@ from streamshed.operators.checkpoint import Head, Snapshot
 from streamshed.operators.following import teach
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.keyed import Block, KeyedJoin, Late
+from streamshed.operators.nested import NestedJoin
 from streamshed.operators.plan import Plan
 from streamshed.operators.queued import QueuedJoin
 from streamshed.operators.restoring import bare, in_order, rows_again
@@ -33,6 +34,8 @@ def running_join(plan: Plan) -> type[KeyedJoin]:
         return QueuedJoin
     if plan.graph:
         return GraphJoin
+    if plan.pairwise is not None:
+        return NestedJoin
     return AutoJoin if isinstance(plan.policy, Auto) and plan.bounded else KeyedJoin
 
 

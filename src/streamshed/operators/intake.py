@@ -16,6 +16,7 @@ from streamshed.kernels.core import NEVER
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
 from streamshed.kernels.merging import merge_order, put_in_order, running_maximum
 from streamshed.operators.buffers import PLAIN, WEIGHTLESS, Batch
+from streamshed.operators.comparing import Compared
 from streamshed.operators.net import lookup_sets, most_attributes, own_attributes
 from streamshed.operators.plan import Plan, StreamPlan
 
@@ -82,8 +83,10 @@ class Intake:
     newest: list[int] = field(default_factory=list)
     disorder: int = 0
     """Tuples that came behind their stream's newest time, so far."""
+    compared: Compared = field(init=False)
 
     def __post_init__(self) -> None:
+        self.compared = Compared(self.plan)
         self.rows_seen = self.rows_seen or [0] * len(self.plan.streams)
         self.newest = self.newest or [-FARTHEST] * len(self.plan.streams)
         self.sets = lookup_sets(self.plan) if self.plan.graph else []
@@ -108,6 +111,9 @@ class Intake:
         if stream.weight is not None:
             importance, no_importance = _importances(stream, rows)
             null = _either(null, no_importance)
+        if stream.compared:
+            seen = self.rows_seen[position]
+            null = _either(null, self.compared.missing(stream, rows, seen))
         if self.plan.by is None:
             number = np.full(rows.num_rows, position, np.int32)
         else:
@@ -239,12 +245,13 @@ def key_hash(
                 hashed = hash_words(words)
             else:
                 fold_words(hashed, words)
-    assert hashed is not None
-    return hashed, null
+    return np.zeros(rows.num_rows, np.uint64) if hashed is None else hashed, null
 
 
 def needs_check(types: Sequence[pa.DataType]) -> bool:
-    """Whether different keys could have equal hashes: not if a key is a single word."""
+    """Whether different keys could have equal hashes: not if a key is a single word, or none."""
+    if not types:
+        return False
     return len(types) > 1 or not _fixed(types[0]) or types[0].bit_width > 64
 
 
@@ -371,7 +378,7 @@ def newest_time(plan: Plan, position: int, rows: pa.RecordBatch) -> int:
     stream = plan.streams[position]
     if stream.time is None or rows.num_rows == 0:
         return NEVER
-    needed = [rows.column(name) for name in stream.key]
+    needed = [rows.column(name) for name in (*stream.key, *stream.compared)]
     if plan.by is not None:
         needed.append(rows.column(plan.by))
     time = rows.column(stream.time)

@@ -11,9 +11,13 @@ import pyarrow as pa
 from streamshed.columns import Column
 
 if TYPE_CHECKING:
+    from streamshed.conditions import Pairwise
     from streamshed.operators.relating import Index
     from streamshed.policies import Policy
     from streamshed.relations import Relation
+
+PARTS, MOST_PARTS = 10, 64
+"""Basic windows of a window, unless another length is asked for; and at most."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class StreamPlan:
     attributes: tuple[int, ...] = ()
     """The number of the attribute that each key column belongs to, where streams share no key but
     are joined by a graph of equalities."""
+    compared: tuple[str, ...] = ()
+    """The columns by which rows are compared two by two."""
 
     def kept(self, checked: bool, whole: bool) -> pa.Schema:
         """The columns that are kept: those of results, and those needed besides.
@@ -53,7 +59,8 @@ class StreamPlan:
             checked: whether results are checked on the true keys.
             whole: whether all columns are kept.
         """
-        kept = self.schema.names if whole else [*self.chosen, *(self.key if checked else ())]
+        asked = [*self.chosen, *self.compared, *(self.key if checked else ())]
+        kept = self.schema.names if whole else asked
         return pa.schema([column for column in self.schema if column.name in kept])
 
 
@@ -92,6 +99,30 @@ class QueuePlan:
 
 
 @dataclass(frozen=True)
+class ThrottlePlan:
+    """How much work a join may do, in units of its time."""
+
+    capacity: float
+    """Comparisons in a unit of time."""
+    every: int
+    """How often what is gone through is said anew (Δ)."""
+    boost: float
+    """How much more is tried at most when there was time left (γ)."""
+    part: int | None
+    """The length of a basic window (b), or None."""
+    parts: int
+    """Basic windows of a window, where no length is given."""
+    sample: float
+    """The part of newcomers that learn what basic windows are worth (ω)."""
+    buffer: int
+    """Rows of each stream that may wait."""
+    dropping: bool
+    """Whether tuples are dropped at random instead."""
+    conserve: bool
+    """Whether rows are shed that are of no use to what is gone through."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """A whole join, ready to run."""
 
@@ -120,6 +151,10 @@ class Plan:
     """The relation by way of which streams are joined, or None where they share a key."""
     queue: QueuePlan | None = None
     """The queue in which tuples wait for the join, or None if it takes them as they come."""
+    pairwise: Pairwise | None = None
+    """What every two members of a result meet besides having equal keys, or None."""
+    throttle: ThrottlePlan | None = None
+    """How much work it may do, or None for as much as there is."""
 
     @property
     def key_types(self) -> tuple[pa.DataType, ...]:
@@ -176,5 +211,7 @@ class Plan:
             **({"queue": repr(self.queue)} if self.queue else {}),
             **({"shares": repr(self.shares)} if self.shares else {}),
             **({"attributes": f"{[s.attributes for s in self.streams]}"} if self.graph else {}),
+            "throttle": str(self.throttle),
+            "condition": "equal keys" if self.pairwise is None else str(self.pairwise),
             **columns,
         }

@@ -136,7 +136,7 @@ def _sampled(join: KeyedJoin) -> list[float] | None:
 
 
 def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
-    """The plan of each shard: its part of the budget, and its own random numbers."""
+    """The plan of each shard: its part of budget and work, and its own random numbers."""
     shards = len(labels)
 
     def part(whole: int | None, shard: int) -> int | None:
@@ -147,6 +147,8 @@ def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
             plan,
             streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
             total=part(plan.total, shard),
+            throttle=plan.throttle
+            and replace(plan.throttle, capacity=plan.throttle.capacity / shards),
             seed=(plan.seed + shard) % 2**64,
             shards=labels,
         )

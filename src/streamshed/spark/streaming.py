@@ -141,12 +141,13 @@ def _use_rocksdb(session: SparkSession) -> None:
 
 def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
     by_rows = any(stream.last is not None for stream in plan.streams)
+    keyless = not plan.streams[0].key
     budgets = [s.rows for s in plan.streams if s.rows is not None]
     smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
     apart = plan.through is not None and len(plan.streams) > 1
     if shards is None:
-        if by_rows or apart:
+        if by_rows or apart or keyless:
             return 1
         most = min(session.sparkContext.defaultParallelism, partitions)
         return most if smallest is None else max(1, min(most, smallest))
@@ -161,6 +162,11 @@ def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
         raise SpecError(
             f"shards is {shards}, but streams that meet through a relation share no key by which"
             " their rows could be told to shards; leave shards out"
+        )
+    if keyless and shards > 1:
+        raise SpecError(
+            f"shards is {shards}, but any two rows may meet by {plan.pairwise}, and rows are told "
+            "apart by key; leave shards out, or name a key besides, as in .on('k', near('v', 1))"
         )
     if smallest is not None and shards > smallest:
         raise SpecError(
@@ -199,7 +205,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
         f.col(number_of[name]).cast(from_arrow_type(kind))
         for name, kind in zip(stream.key, stream.key_types, strict=True)
     ]
-    shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
+    shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int") if key else f.lit(0)
     return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
 

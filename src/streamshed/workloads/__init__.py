@@ -7,6 +7,7 @@ same for the same seed.
 from streamshed.workloads.base import Workload
 from streamshed.workloads.existence import ExistenceWorkload
 from streamshed.workloads.funnel import FunnelWorkload
+from streamshed.workloads.lagging import LaggingWorkload
 from streamshed.workloads.mixed import MixedWorkload
 from streamshed.workloads.normal import NormalWorkload
 from streamshed.workloads.regions import RegionWorkload
@@ -23,6 +24,7 @@ from streamshed.workloads.zipf import ZipfWorkload
 __all__ = [
     "ExistenceWorkload",
     "FunnelWorkload",
+    "LaggingWorkload",
     "MixedWorkload",
     "NormalWorkload",
     "RegionWorkload",

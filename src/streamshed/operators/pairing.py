@@ -1,0 +1,57 @@
+"""`Paired` stands in the policy's place where rows are compared two by two.
+
+It enters rows that come into the index of the condition, takes out those that leave, and passes
+everything else on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from streamshed.kernels import hooks, pairs
+from streamshed.kernels.compiling import implements
+
+
+class Paired(NamedTuple):
+    """A policy, and the index of what rows are compared by."""
+
+    policy: Any
+    index: Any
+
+
+@implements(hooks.removed, Paired)
+def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+    pairs.left(policy.index, core, row)
+    hooks.removed(policy.policy, core, row)
+
+
+@implements(hooks.inserted, Paired)
+def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+    pairs.entered(policy.index, core, row)
+    hooks.inserted(policy.policy, core, row, pattern, worth)
+
+
+@implements(hooks.restored, Paired)
+def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+    pairs.entered(policy.index, core, row)
+    hooks.restored(policy.policy, core, row, marked)
+
+
+@implements(hooks.admits, Paired)
+def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
+    return hooks.admits(policy.policy, core, pool, key, stream, time, worth)
+
+
+@implements(hooks.victim, Paired)
+def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+    return hooks.victim(policy.policy, core, pool, arrival)
+
+
+@implements(hooks.mark, Paired)
+def _mark(policy, core, row):  # type: ignore[no-untyped-def]
+    return hooks.mark(policy.policy, core, row)
+
+
+@implements(hooks.produced, Paired)
+def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
+    hooks.produced(policy.policy, core, key, stream, pattern, members, count)

@@ -1,0 +1,236 @@
+"""The parts of windows that newcomers go through, and the buffers in front of the join.
+
+The join works at a pace, in its own time: so many comparisons in a unit. A tuple waits while those
+before it are worked on; if the buffer of its stream is full of such, it is dropped (section III of
+the GrubJoin paper). Who waits and when they are through follows from the comparisons made; nothing
+is really held back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.kernels.basic_windows import first_above
+from streamshed.kernels.compiling import implements, kernel
+from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWEST, NONE, Field
+from streamshed.kernels.lanes import oldest
+from streamshed.kernels.pairs import (
+    completed,
+    counted_among,
+    due,
+    let_in,
+    outlived,
+    taken_of,
+    telling,
+    wanted,
+    wanted_among,
+    worked,
+)
+from streamshed.kernels.random import GOLDEN, draw, mix
+from streamshed.throttle.correlations import Histograms, note_difference
+
+WHOLE, HARVESTED, SHREDDED = range(3)
+"""How a newcomer goes through windows: all of them; the chosen parts; or, to learn what they are
+worth, a random part of the first and all of the others (window shredding, section V-B)."""
+
+THROTTLE, SPENT, BUSY_UNTIL = range(3)
+PACES = 3
+NEXT_DUE, MODE, SAMPLED, HEAD, WAITING, WORD = range(6)
+STEPS = 6
+PUSHED, POPPED, QUEUED = range(3)
+TOLD = 3
+
+
+class Portions(NamedTuple):
+    """What is gone through, who waits, and what was seen since it was last said anew."""
+
+    pace: npt.NDArray[np.float64]
+    steps: npt.NDArray[np.int64]
+    part: npt.NDArray[np.int64]  # by lane: the length of a basic window
+    parts: npt.NDArray[np.int64]  # by lane: how many there are
+    chosen: npt.NDArray[np.bool_]  # by (lane of the newcomer, other, basic window)
+    first: npt.NDArray[np.int64]  # by lane of the newcomer: the window gone through first
+    reach: npt.NDArray[np.int64]  # by lane: how long a row is of any use
+    admitted: npt.NDArray[np.float64]  # by lane: the part of the tuples that is let in
+    told: npt.NDArray[np.int64]  # by (lane, what): tuples that came, began, and wait
+    starts: npt.NDArray[np.float64]  # a ring: when those who wait begin
+    who: npt.NDArray[np.int64]  # beside it: their lanes
+    counts: npt.NDArray[np.float64]
+    histograms: Histograms  # over the same counts
+    most: int  # basic windows of a window at most
+    capacity: float  # comparisons in a unit of time
+    sample: float  # the part of newcomers that is shredded
+    buffer: int
+
+
+def portions_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[str, Field]:
+    """The arrays, all of which a checkpoint keeps."""
+
+    def once(dtype: npt.DTypeLike, times: int) -> Field:
+        return Field("once", dtype, 0, times, kept=True)
+
+    return {
+        "pace": once(np.float64, PACES),
+        "steps": once(np.int64, STEPS),
+        "part": once(np.int64, lanes),
+        "parts": once(np.int64, lanes),
+        "chosen": once(np.bool_, lanes * lanes * most),
+        "first": once(np.int64, lanes),
+        "reach": once(np.int64, lanes),
+        "admitted": once(np.float64, lanes),
+        "told": once(np.int64, lanes * TOLD),
+        "starts": once(np.float64, lanes * (buffer + 1)),
+        "who": once(np.int64, lanes * (buffer + 1)),
+        "counts": once(np.float64, lanes * buckets),
+    }
+
+
+@implements(due, Portions)
+def _due(parts, time):  # type: ignore[no-untyped-def]
+    return time >= parts.steps[NEXT_DUE]
+
+
+@kernel
+def _below(word, share):  # type: ignore[no-untyped-def]
+    """Whether a random word falls into a share of all words."""
+    return np.float64(word) < share * 18446744073709551616.0
+
+
+@implements(let_in, Portions)
+def _let_in(parts, core, stream):  # type: ignore[no-untyped-def]
+    now = np.float64(core.numbers[NEWEST])
+    begin_until(parts, now)
+    told = stream * TOLD
+    parts.told[told + PUSHED] += 1
+    word = draw(core.settings.seed ^ GOLDEN, core.numbers[ARRIVALS] - 1)
+    parts.steps[WORD] = np.int64(word)
+    if parts.admitted[stream] < 1.0 and not _below(word, parts.admitted[stream]):
+        parts.told[told + POPPED] += 1  # it was never meant to wait
+        return False
+    if parts.told[told + QUEUED] >= parts.buffer and parts.pace[BUSY_UNTIL] > now:
+        return False
+    sampled = _below(mix(word + GOLDEN), parts.sample)
+    parts.steps[SAMPLED] = 1 if sampled else 0
+    parts.steps[MODE] = WHOLE
+    if parts.pace[THROTTLE] < 1.0 and parts.admitted[stream] == 1.0:
+        parts.steps[MODE] = SHREDDED if sampled else HARVESTED
+    return True
+
+
+@kernel
+def begin_until(parts, now):  # type: ignore[no-untyped-def]
+    """Let those begin whose turn has come."""
+    while parts.steps[WAITING] > 0 and parts.starts[parts.steps[HEAD]] <= now:
+        told = parts.who[parts.steps[HEAD]] * TOLD
+        parts.told[told + POPPED] += 1
+        parts.told[told + QUEUED] -= 1
+        parts.steps[HEAD] = (parts.steps[HEAD] + 1) % parts.starts.size
+        parts.steps[WAITING] -= 1
+
+
+@implements(worked, Portions)
+def _worked(parts, core, stream, comparisons):  # type: ignore[no-untyped-def]
+    now = np.float64(core.numbers[NEWEST])
+    begin = max(now, parts.pace[BUSY_UNTIL])
+    parts.pace[BUSY_UNTIL] = begin + comparisons / parts.capacity
+    parts.pace[SPENT] += comparisons
+    if begin <= now:
+        parts.told[stream * TOLD + POPPED] += 1
+        return
+    place = (parts.steps[HEAD] + parts.steps[WAITING]) % parts.starts.size
+    parts.starts[place] = begin
+    parts.who[place] = stream
+    parts.steps[WAITING] += 1
+    parts.told[stream * TOLD + QUEUED] += 1
+
+
+@implements(telling, Portions)
+def _telling(parts):  # type: ignore[no-untyped-def]
+    return parts.steps[MODE] != HARVESTED
+
+
+@implements(completed, Portions)
+def _completed(parts, core, stream, time, members, count):  # type: ignore[no-untyped-def]
+    if parts.steps[SAMPLED] == 0:
+        return
+    rows = core.rows
+    base = time
+    for k in range(count):
+        if rows[members[k].row].stream == 0:
+            base = rows[members[k].row].time
+    if stream != 0:
+        note_difference(parts.histograms, stream, np.float64(time - base))
+    for k in range(count):
+        row = rows[members[k].row]
+        if row.stream != 0:
+            note_difference(parts.histograms, row.stream, np.float64(row.time - base))
+
+
+@kernel
+def _part_of(parts, other, offset):  # type: ignore[no-untyped-def]
+    """The basic window of a row that is so much older than the newcomer."""
+    return min(max(offset, 0) // parts.part[other], parts.parts[other] - 1)
+
+
+@implements(wanted, Portions)
+def _wanted(parts, core, lane, other, offset, row):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] == WHOLE:
+        return True
+    if parts.steps[MODE] == SHREDDED:
+        if other != parts.first[lane]:
+            return True
+        word = mix(np.uint64(parts.steps[WORD]) + GOLDEN * np.uint64(core.rows[row].arrival + 1))
+        return _below(word, parts.pace[THROTTLE])
+    place = (lane * parts.part.size + other) * parts.most
+    return parts.chosen[place + _part_of(parts, other, offset)]
+
+
+@implements(wanted_among, Portions)
+def _wanted_among(parts, lane, other, least, most):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] != HARVESTED:
+        return True
+    place = (lane * parts.part.size + other) * parts.most
+    for k in range(_part_of(parts, other, least), _part_of(parts, other, most) + 1):
+        if parts.chosen[place + k]:
+            return True
+    return False
+
+
+@implements(counted_among, Portions)
+def _counted_among(parts, lane, other, time, times, start, end):  # type: ignore[no-untyped-def]
+    if end <= start or parts.steps[MODE] != HARVESTED:
+        return end - start
+    place = (lane * parts.part.size + other) * parts.most
+    part, last = parts.part[other], parts.parts[other] - 1
+    newest = _part_of(parts, other, time - times[end - 1])
+    eldest = _part_of(parts, other, time - times[start])
+    counted = 0
+    for k in range(newest, eldest + 1):
+        if parts.chosen[place + k]:
+            low, high = start, end
+            if k < last:
+                low = first_above(times, start, end, time - part * (k + 1))
+            if k > 0:
+                high = first_above(times, start, end, time - part * k)
+            counted += high - low
+    return counted
+
+
+@implements(taken_of, Portions)
+def _taken_of(parts, lane, other, among):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] == SHREDDED and other == parts.first[lane]:
+        return np.int64(round(among * parts.pace[THROTTLE]))
+    return among
+
+
+@implements(outlived, Portions)
+def _outlived(parts, core, lane):  # type: ignore[no-untyped-def]
+    if parts.reach[lane] >= BOUNDLESS:
+        return NONE
+    row = oldest(core, lane)
+    if row == NONE or core.numbers[NEWEST] - core.rows[row].time < parts.reach[lane]:
+        return NONE
+    return row

@@ -1,0 +1,238 @@
+"""Throttled joins: the work that was allowed, nothing that the full join has not, no surprise."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from scipy.stats import chi2
+
+import streamshed as ss
+from streamshed.experiments.pacing import watched
+from streamshed.kernels.pairs import COMPARISONS
+from streamshed.operators.checkpoint import Snapshot
+from streamshed.operators.intake import merged
+from streamshed.operators.keyed import Block
+from streamshed.operators.nested import NestedJoin
+from streamshed.throttle.harvesting import Directions, cost_and_output, ranked
+from streamshed.throttle.portions import NEXT_DUE, THROTTLE
+from streamshed.workloads import LaggingWorkload
+
+NAMES = ["s1", "s2", "s3"]
+
+
+def base(seconds: int = 20, names: list[str] = NAMES) -> ss.Join:
+    join = ss.join(*names).on(ss.near("value", 1.0))
+    return join.within(f"{seconds} seconds", time="time", clock="max")
+
+
+def numbered(work: LaggingWorkload) -> dict[str, pa.Table]:
+    tables = work.tables()
+    return {n: t.append_column("row", pa.array(range(t.num_rows))) for n, t in tables.items()}
+
+
+def made(table: pa.Table) -> Counter[tuple[int, ...]]:
+    columns = [pc.struct_field(table[name], "row").to_pylist() for name in NAMES]
+    return Counter(zip(*columns, strict=True))
+
+
+@pytest.fixture(scope="module")
+def busy() -> dict[str, pa.Table]:
+    return numbered(LaggingWorkload(rate=60, seconds=40))
+
+
+@pytest.fixture(scope="module")
+def full(busy: dict[str, pa.Table]) -> ss.join:
+    return base().replay(busy)
+
+
+def test_with_time_enough_nothing_is_lost(busy: dict[str, pa.Table], full: object) -> None:
+    done = base().throttle(comparisons_per_second=1e12).replay(busy)
+    assert made(done.table) == made(full.table)  # type: ignore[attr-defined]
+    assert done.ledger.throttle == 1
+
+
+@pytest.mark.parametrize("said", [{}, {"conserve": True}, {"dropping": True}])
+def test_what_is_made_is_in_the_full_join(
+    busy: dict[str, pa.Table], full: object, said: dict[str, bool]
+) -> None:
+    allowed = 0.2 * full.ledger.comparisons / 40  # type: ignore[attr-defined]
+    done = base().throttle(comparisons_per_second=allowed, part="2 seconds", **said).replay(busy)
+    assert not made(done.table) - made(full.table)  # type: ignore[attr-defined]
+    assert 0 < done.ledger.results < full.ledger.results  # type: ignore[attr-defined]
+    assert done.ledger.comparisons <= 1.05 * allowed * 40
+    assert done.ledger.balanced
+    assert done.ledger.missed is None  # which is not to say that nothing is
+    stored = sum(stream.stored for stream in done.ledger.streams.values())
+    if said.get("conserve"):
+        assert stored < 0.9 * sum(s.stored for s in full.ledger.streams.values())  # type: ignore[attr-defined]
+
+
+def test_cuts_and_restarts_change_nothing(busy: dict[str, pa.Table]) -> None:
+    join = base().throttle(comparisons_per_second=60_000, part="2 seconds", conserve=True).seed(5)
+    expected = join.replay(busy)
+    plan = join.plan({name: table.schema for name, table in busy.items()})
+    for restore in (False, True):
+        operator, tables = NestedJoin(plan), []
+        for start in range(0, 40, 7):
+            span = [start * 1_000_000, (start + 7) * 1_000_000]
+            for found in operator.process(merged(_between(operator, busy, *span))):
+                if isinstance(found, Block):
+                    tables.append(operator.results(found))
+            if restore:
+                saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
+                operator = NestedJoin.restore(plan, saved)
+        assert made(pa.Table.from_batches(tables)) == made(expected.table)
+        assert operator.ledger().streams == expected.ledger.streams
+        assert operator.ledger().comparisons == expected.ledger.comparisons
+        assert operator.ledger().throttle == expected.ledger.throttle
+
+
+def _between(
+    operator: NestedJoin, tables: dict[str, pa.Table], low: int, high: int
+) -> list[object]:
+    parts = []
+    for position, table in enumerate(tables.values()):
+        time = table["time"].cast(pa.int64())
+        rows = table.filter(pc.and_(pc.greater_equal(time, low), pc.less(time, high)))
+        parts.append(operator.read(position, rows.combine_chunks().to_batches()[0]))
+    return parts
+
+
+def test_work_settles_at_the_throttle() -> None:
+    work = LaggingWorkload(lags=(0, 0, 0), rate=150, seconds=120)
+    join = base().select("time").throttle(
+        comparisons_per_second=1_500_000, part="2 seconds", buffer=100
+    )  # fmt: skip
+    spans = watched(join, work.tables(), [60, 80, 100, 120])
+    assert 0 < spans[-1].throttle < 0.5
+    settled = sum(span.comparisons for span in spans) / 60 / 1_500_000
+    assert settled == pytest.approx(1, abs=0.05)
+
+
+def test_a_rise_of_rates_by_ten_is_met_within_one_interval() -> None:
+    rates = ((0.0, 20.0), (40.0, 200.0))
+    work = LaggingWorkload(lags=(0, 0, 0), rate=rates, seconds=70)
+    join = base().select("time").throttle(
+        comparisons_per_second=1_000_000, part="2 seconds", buffer=10
+    )  # fmt: skip
+    spans = watched(join, work.tables(), [40, 45, 50, 55, 60, 65, 70])
+    assert all(span.comparisons <= 1.05 * 5_000_000 for span in spans)
+    assert spans[-1].comparisons >= 0.9 * 5_000_000
+
+
+def _fixed(join: ss.Join, tables: dict[str, pa.Table], z: float) -> NestedJoin:
+    """The join with a throttle that stays as it is."""
+    plan = join.plan({name: table.schema for name, table in tables.items()})
+    operator = NestedJoin(plan, whole=False)
+    assert operator.controller is not None
+    state = operator.controller.state
+    state.pace[THROTTLE] = z
+    state.steps[NEXT_DUE] = 2**60
+    lanes = len(plan.streams)
+    state.first[:] = operator.meeting.orders.reshape(lanes, -1)[:, 0]
+    return operator
+
+
+def _run(operator: NestedJoin, tables: dict[str, pa.Table]) -> None:
+    parts = [
+        operator.read(position, table.combine_chunks().to_batches()[0])
+        for position, table in enumerate(tables.values())
+    ]
+    for _ in operator.process(merged(parts)):
+        pass
+
+
+def _before(table: pa.Table, seconds: int, before: bool = True) -> pa.Array:
+    """Which rows came before a time, or from then on."""
+    early = pc.less(table["time"].cast(pa.int64()), seconds * 1_000_000)
+    return early if before else pc.invert(early)
+
+
+def test_cost_and_output_are_those_of_a_simulation() -> None:
+    """Streams without correlation: C and O of section IV-C against what is counted."""
+    work = LaggingWorkload(deviations=(1e6, 1e6, 1e6), rate=120, seconds=60, span=60.0, period=1.0)
+    tables = work.tables()
+    join = base(10).throttle(comparisons_per_second=1e12, sample=0, part="1 seconds")
+    operator = _fixed(join, tables, 0.999)
+    chosen = operator.controller.state.chosen.reshape(3, 3, 10)
+    taken = np.array([[3, 10], [5, 2], [8, 6]])
+    orders = operator.meeting.orders.reshape(3, 2)
+    random = np.random.default_rng(1)
+    for i in range(3):
+        for step in range(2):
+            chosen[i, orders[i, step], random.permutation(10)[: taken[i, step]]] = True
+    _run(operator, {name: table.filter(_before(table, 10)) for name, table in tables.items()})
+    before = operator.meeting.numbers[COMPARISONS], operator.ledger().results
+    _run(
+        operator, {name: table.filter(_before(table, 10, False)) for name, table in tables.items()}
+    )
+    # Values are uniform from 0 to 60: 2 of 60 are within 1 of a value, and 1.5 on average within 1
+    # of two values that are themselves within 1 of each other.
+    flat = ranked(np.ones(10)).yields
+    known = Directions(
+        np.full(3, 120.0), np.full((3, 2), 1200.0), np.array([[2 / 60, 1.5 / 60]] * 3),
+        np.full((3, 2), 10), np.array([[flat] * 2] * 3),
+    )  # fmt: skip
+    cost, output = cost_and_output(known, taken)
+    settled = 50  # seconds with full windows
+    assert operator.meeting.numbers[COMPARISONS] - before[0] == pytest.approx(
+        cost * settled, rel=0.05
+    )
+    assert operator.ledger().results - before[1] == pytest.approx(output * settled, rel=0.1)
+
+
+def test_shredding_sees_differences_as_they_are() -> None:
+    """Each result of two streams is seen with the chance z: a histogram of binomial counts."""
+    work = LaggingWorkload(lags=(0, 4), deviations=(2, 40), rate=200, seconds=60)
+    tables = work.tables()
+    names = ["s1", "s2"]
+    join = base(20, names).throttle(comparisons_per_second=1e12, sample=1, part="1 seconds")
+    z = 0.3
+    operator = _fixed(join.seed(3), tables, z)
+    _run(operator, tables)
+    histograms = operator.controller.state.histograms
+    seen = histograms.counts.reshape(2, -1)[1]
+    results = base(20, names).replay(tables).table
+    one, two = (pc.struct_field(results[n], "time").cast(pa.int64()).to_numpy() for n in names)
+    bucket = ((two - one - histograms.least) / histograms.width).astype(int)
+    true = np.bincount(bucket, minlength=len(seen))
+    assert seen.sum() == operator.ledger().results
+    enough = true * z >= 5
+    off = (seen - true * z)[enough] ** 2 / (true * z * (1 - z))[enough]
+    assert chi2.sf(off.sum(), enough.sum()) > 1e-3
+    assert enough.sum() > 20
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"comparisons_per_second": 0}, "`comparisons_per_second` is 0; give a number above 0"),
+        ({"part": "30 seconds"}, "cut into parts that are no longer than itself"),
+        ({"part": "100 ms"}, "a window has 200 parts, more than 64; give a longer one"),
+        ({"boost": 1}, "`boost` is 1; give a number above 1"),
+        ({"sample": 2}, "`sample` is 2; give a number from 0 to 1"),
+        ({"buffer": 0}, "`buffer` is 0; give a whole number, 1 or more"),
+        ({"every": "0 seconds"}, "`every` is 0; give more than nothing"),
+    ],
+)
+def test_throttles_that_cannot_be(said: dict[str, object], message: str) -> None:
+    schema = pa.schema([("value", pa.float64()), ("time", pa.timestamp("us"))])
+    with pytest.raises(ss.SpecError, match=message):
+        base().throttle(**({"comparisons_per_second": 5.0} | said)).plan(
+            dict.fromkeys(NAMES, schema)
+        )
+
+
+def test_only_time_windows_of_such_joins_are_throttled() -> None:
+    schema = pa.schema([("value", pa.float64()), ("k", pa.int64()), ("time", pa.int64())])
+    two = {"a": schema, "b": schema}
+    rows = ss.join("a", "b").on(ss.near("value", 1.0)).last(5).throttle(comparisons_per_second=5)
+    with pytest.raises(ss.SpecError, match="the windows of 'a', 'b' are of rows, and parts of w"):
+        rows.plan(two)
+    keyed = ss.join("a", "b").on("k").last(5).throttle(comparisons_per_second=5)
+    with pytest.raises(ss.SpecError, match="only joins by a condition between any two rows"):
+        keyed.plan(two)
