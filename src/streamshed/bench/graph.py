@@ -25,9 +25,8 @@ import pyarrow.compute as pc
 
 import streamshed as ss
 from streamshed.bench import Measurement, Progress
-from streamshed.bench.duck import database
-from streamshed.bench.timing import best_of, processor_time, wall_time
-from streamshed.errors import StreamshedError
+from streamshed.bench.duck import beside
+from streamshed.bench.timing import best_of, processor_time
 from streamshed.operators.buffers import Batch
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.intake import merged
@@ -105,29 +104,8 @@ def _against_duckdb(keys: int, repeats: int, progress: Progress) -> Iterator[Mea
         f"select {columns}, {latest} as time from a join b on a.x = b.x join c on b.y = c.y"
         f" where {within}"
     )
-    engine = database(tables)
-    found: dict[str, int] = {}
-
-    def ours() -> None:
-        found["ours"] = join.replay(tables).table.num_rows
-
-    def theirs() -> None:
-        found["DuckDB's"] = engine.sql(query).to_arrow_table().num_rows
-
-    ours()
-    theirs()
-    if found["ours"] != found["DuckDB's"]:
-        raise StreamshedError(f"the results differ in number, so no times are compared: {found}")
-    best = best_of(
-        repeats, {"ours": partial(wall_time, ours), "DuckDB": partial(wall_time, theirs)}
-    )
     setting = f"exact chain, {ROWS:,} rows in all, {in_window:,} in a window, {keys:,} values"
-    yield Measurement(f"results, {setting}", found["ours"], "results")
-    yield Measurement(f"our time, {setting}", best["ours"], "s")
-    yield Measurement(f"DuckDB's time on 2 threads, {setting}", best["DuckDB"], "s")
-    ratio = best["ours"] / best["DuckDB"]
-    name = f"our time against DuckDB's, {setting}"
-    yield Measurement(name, ratio, "times", bar=DUCKDB_BAR, at_most=True)
+    yield from beside(join, tables, query, repeats, setting, DUCKDB_BAR)
 
 
 def _under_policies(rows: int, effort: Effort, progress: Progress) -> Iterator[Measurement]:

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 import streamshed as ss
 from streamshed.bench import Measurement, Progress
-from streamshed.bench.duck import database
-from streamshed.bench.timing import best_of, in_new_process, processor_time, wall_time
-from streamshed.errors import StreamshedError
+from streamshed.bench.duck import beside
+from streamshed.bench.timing import best_of, in_new_process, processor_time
 from streamshed.operators.auto import running_join
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import merged
@@ -266,35 +265,10 @@ def _with_keys(keys: int, repeats: int, progress: Progress) -> Iterator[Measurem
     progress(f"the exact join beside DuckDB, {keys:,} keys")
     tables = {name: _uniform(seed, keys) for seed, name in enumerate("abc")}
     join = ss.join(*tables).on("k").within(_REACH, time="ts")
-    engine = database(tables)
-    found: dict[str, int] = {}
-
-    def ours() -> None:
-        found["ours"] = join.replay(tables).table.num_rows
-
-    def theirs() -> None:
-        found["DuckDB's"] = engine.sql(_SQL).to_arrow_table().num_rows
-
-    ours()
-    theirs()
-    if found["ours"] != found["DuckDB's"]:
-        raise StreamshedError(f"the results differ in number, so no times are compared: {found}")
-    best = best_of(
-        repeats, {"ours": partial(wall_time, ours), "DuckDB": partial(wall_time, theirs)}
-    )
     setting = (
         f"exact join of 3 streams of {_ROWS:,} rows, {_WINDOW_ROWS:,} in a window, {keys:,} keys"
     )
-    yield Measurement(f"results, {setting}", found["ours"], "results")
-    yield Measurement(f"our time, {setting}", best["ours"], "s")
-    yield Measurement(f"DuckDB's time on 2 threads, {setting}", best["DuckDB"], "s")
-    yield Measurement(
-        f"our time against DuckDB's, {setting}",
-        best["ours"] / best["DuckDB"],
-        "times",
-        bar=DUCKDB_BAR,
-        at_most=True,
-    )
+    yield from beside(join, tables, _SQL, repeats, setting, DUCKDB_BAR)
 
 
 def _uniform(seed: int, keys: int) -> pa.Table:

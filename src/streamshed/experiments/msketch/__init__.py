@@ -18,8 +18,8 @@ what is tested. Where it is silent, this was decided:
 * **The queue** (figure 6): a tuple comes every second, the join takes one every 5 seconds; the
   window is 500 s, and full with a fifth of the tuples: memory is given as a part of that. Promises
   are compared by what is usual in a stream (`docs/meaning.md`): as they are, as the paper has it,
-  tuples of one stream drive those of the others out of the queue, and MSketch makes a fifth to a
-  third of what Rand makes.
+  tuples of one stream drive those of the others out of the queue, and MSketch makes a fifth to
+  three fifths of what Rand makes.
 * **Windowed aggregates** (figure 7): of R1.A2, over the results of the last 500 s, every 50 s.
   Where the sample has no result in a window there is nothing to compare, and the window is left
   out; how many are is measured too.
