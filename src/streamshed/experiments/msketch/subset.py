@@ -170,7 +170,9 @@ def figure_4(scale: Scale, report: Report) -> list[Claim]:
                 f"{low} to {high}": before < after
                 for low, high, before, after in zip(names, names[1:], gap, gap[1:], strict=False)
             },
-            f"Times as many as Rand: {', '.join(f'{by:.2f}' for by in gap)}.",
+            f"Times as many as Rand: {', '.join(f'{by:.2f}' for by in gap)}. With the largest skew "
+            "more than half of all tuples have the values at the centre of their region: a quarter "
+            "of the memory cannot hold even these, and among them there is nothing to choose.",
         ),
         skewed.beats(
             "4",
@@ -199,7 +201,10 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
             "6",
             "MSketch works much better than the others when a queue is formed",
             [("MSketch", other) for other in policies if other != "MSketch"],
-            f"A window of {WINDOW} s is full with {max(PARTS) // SLOWNESS} of the tuples taken.",
+            f"A window of {WINDOW} s is full with {max(PARTS) // SLOWNESS} of the tuples taken. "
+            "Where memory is scarce, it is who is kept that counts; where it is not, it is who is "
+            "taken, and the best of ten that wait come in bursts of one stream, with fewer of the "
+            "others to meet.",
         )
     ]
 
