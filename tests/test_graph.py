@@ -106,7 +106,7 @@ CHAIN = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y").within(5, time="ts")
     [
         (CHAIN.partial(at_least=2), [".partial()", "share no key", ".on('k')"]),
         (CHAIN.keep(rows=5).estimate(rate=0.5), ["0.5", "share none", "leave it out"]),
-        (CHAIN.keep(rows=5).shed("density"), ["'density'", "share none", "'random'"]),
+        (CHAIN.keep(rows=5).shed("output"), ["'output'", "share none", "'random'"]),
         (CHAIN.keep(rows=5).shed("existence"), ["'existence'", "share none", "'random'"]),
         (CHAIN.through(pa.table({"x": [1]}), a="x", b="x", c="x"), ["each of them", ".on(r='x'"]),
     ],
@@ -116,6 +116,11 @@ def test_what_cannot_be_is_refused(join: ss.Join, words: list[str]) -> None:
         join.plan(dict.fromkeys("abc", ONE))
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("join", [CHAIN.keep(rows=5), CHAIN.keep(rows=5).shed("density")])
+def test_density_ranks_rows_where_streams_share_no_key(join: ss.Join) -> None:
+    assert join.plan(dict.fromkeys("abc", ONE)).policy.name == "sketch"
 
 
 def test_the_most_results_are_not_known() -> None:

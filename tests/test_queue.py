@@ -99,7 +99,7 @@ def test_a_queue_needs_no_budget_and_serves_a_shared_key() -> None:
         (lambda: planned(TWO.queue(rows=5)), [".queue() says 5", "say both"]),
         (lambda: planned(TWO.throttle(tuples_per_second=5)), ["5.0", "say both"]),
         (lambda: planned(BOTH.partial()), [".partial()", ".queue()"]),
-        (lambda: planned(BOTH.shed("density")), ["'density'", ".queue()", "'sketch'"]),
+        (lambda: planned(BOTH.shed("output")), ["'output'", ".queue()", "'sketch'"]),
         (lambda: planned(BOTH.estimate(rate=0.5)), ["0.5", ".queue()"]),
     ],
 )

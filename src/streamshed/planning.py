@@ -77,19 +77,15 @@ def _by_attributes(spec: Spec) -> bool:
 
 
 def _policy(spec: Spec) -> Policy:
-    """The policy that decides: the one that was named, or else the one that suits the join."""
-    chosen = spec.policy or _default_policy(spec)
-    # Through a relation rows share no key, and what they promise is learned from all arrivals.
-    through = spec.through_relation is not None
-    return Promise() if through and isinstance(chosen, Density) else chosen
-
-
-def _default_policy(spec: Spec) -> Policy:
-    if _by_attributes(spec):
-        return Sketch()
+    """The policy that decides: the one that was named, or else density, where it can learn."""
+    learns = spec.pairwise is None and (spec.sample_rate != 0 or not _is_estimated(spec))
+    chosen = spec.policy or (Density() if learns else Oldest())
+    if not isinstance(chosen, Density):
+        return chosen
+    # Where streams share no key there are no whole keys to keep, and rows are ranked one by one.
     if spec.through_relation is not None:
-        return Density()
-    return Density() if _is_estimated(spec) and spec.sample_rate != 0 else Oldest()
+        return Promise()
+    return Sketch() if _by_attributes(spec) else chosen
 
 
 def _check_complete(spec: Spec) -> None:
