@@ -316,8 +316,6 @@ def test_inputs_that_cannot_be_joined(spark: SparkSession, files: Files) -> None
         PAIR.stream(streams, a=streams["a"])
     with pytest.raises(ss.InputError, match="one input was given by position"):
         PAIR.stream(streams["a"])
-    with pytest.raises(ss.SpecError, match=r"through\(\) is not available on Spark yet.*replay"):
-        PAIR.through(pa.table({"x": [1], "y": [1]}), a="x", b="y").stream(streams)
     assert not spark.streams.active
 
 
