@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import streamshed as ss
 from engine import driven, inputs, replayed, spec
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.sample import sampled
 from oracles.workloads import NAMED_ONLY, POLICIES, generated, workloads
 from streamshed.estimates import Estimate, Tally
-from streamshed.experiments.coverage import coverage, runs
+from streamshed.experiments.coverage import SETTINGS, coverage, runs
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
@@ -202,6 +203,16 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
     found = list(runs(range(25), policies=["random"]))
     # Of 75 runs at 95 % each, this many fail more often than once in ten thousand trials.
     assert coverage(found) >= stats.binom.ppf(1e-4, len(found), 0.95) / len(found)
+
+
+@pytest.mark.parametrize("policy", ["random", "density"])
+def test_the_truth_is_what_the_run_itself_has_missed(policy: str) -> None:
+    """Density sheds other rows where it follows every key: that run's misses are not these."""
+    for run in runs(range(2), policies=[policy]):
+        setting = SETTINGS[run.workload]
+        whole = ss.join(*setting.tables(run.seed)).on("key")
+        whole = whole.within(f"{setting.window} s", time="time", clock="max")
+        assert run.made + run.missed == whole.count(setting.tables(run.seed)).results
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ CANDIDATES: tuple[Policy, ...] = (
 class Auto(Policy):
     """Rows leave by whichever policy has kept most of late.
 
-    Each of them is run all the time on a small part of the keys, with a budget that is as small a
+    Each of them is run now and again on a small part of the keys, with a budget that is as small a
     part of the whole (miniature simulation: Waldspurger and others 2017). When another than the
     present one has made clearly more results there, it takes over.
 
