@@ -586,3 +586,12 @@ def test_a_larger_skewed_join_is_what_duckdb_says():
 def test_pandas_rows_have_no_index_column():
     frame = pd.DataFrame({"k": [1], "ts": [1]}, index=pd.Index([17], name="index"))
     assert TWO.replay(a=frame, b=frame).table["a"].type.names == ["k", "ts"]
+
+
+def test_who_lets_the_clock_begin_may_be_behind_it_and_expires_next() -> None:
+    join = TWO.within(1, time="ts", idle=1)
+    a = pa.table({"ts": [-1], "k": [0]})
+    b = pa.table({"ts": [0, -3, 0], "k": pa.array([None, 0, 0], pa.int64())})
+    ledger = join.count(a=a, b=b)
+    assert (ledger.streams["b"].expired, ledger.streams["b"].stored) == (1, 1)
+    assert ledger.results == 1

@@ -67,7 +67,9 @@ POOL = np.dtype([("budget", np.int64), ("held", np.int64)], align=True)
 CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, FREE_ROW, ROWS_USED, FREE_KEY, KEYS_USED, PINNED = (
     range(10)
 )
-NUMBERS = 10
+OVERDUE = 10
+"""Whether rows may be stored that the clock has left behind."""
+NUMBERS = 11
 
 # What can become of a tuple, in `Core.counts`.
 ARRIVED, STORED, EXPIRED, SHED, FILTERED, LATE = range(6)

@@ -19,6 +19,7 @@ from streamshed.kernels.core import (
     FIRST_SEEN,
     KEYS_USED,
     NEWEST,
+    OVERDUE,
     RESULTS,
     ROWS_USED,
     SHED,
@@ -533,7 +534,7 @@ class KeyedJoin:
         self.restored, self.refollowed = len(rows.arrivals), len(follows)
         self._make_room(self.restored, self.refollowed)
         self.core.lanes["newest"] = head.arrays["newest"]
-        kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS]
+        kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, OVERDUE]
         for core in (self.core, self.sample.core):
             core.numbers[kept] = head.arrays["numbers"][kept]
         rows = rows._replace(marks=head.arrays.get(MARKS, rows.marks))

@@ -22,6 +22,7 @@ from streamshed.kernels.core import (
     NEVER,
     NEWEST,
     NONE,
+    OVERDUE,
     PINNED,
     RESULTS,
     SHED,
@@ -149,7 +150,10 @@ def arrive(core, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
             out.late[out.filled[LATECOMERS]] = i
             out.filled[LATECOMERS] += 1
             return False
-        if _advance(core, lane, time):
+        overdue = numbers[OVERDUE]
+        if _advance(core, lane, time) or overdue != 0:
+            # Who lets the clock begin, by a time of another stream, may be behind it already.
+            numbers[OVERDUE] = np.int64(clock == NEVER)
             expire(core, policy, shift)
     return True
 
