@@ -3,15 +3,15 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-# Test processes: make test WORKERS=2, or WORKERS=auto. One is the default, because the compiled
-# kernels are cached per process (see conftest.py) and a cold start compiles them in each.
-WORKERS ?= 0
+# Test processes: make test WORKERS=4, or WORKERS=0 for none but the first. Each has a cache of
+# compiled kernels of its own (see conftest.py), so that more of them compile more.
+WORKERS ?= 2
 # More for pytest: make test PYTEST_ARGS="-k existence -x"
 PYTEST_ARGS ?=
 # More for the lock: make lock LOCK_ARGS=--upgrade
 LOCK_ARGS ?=
 
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .PHONY: help setup demo test test-slow lint lock clean
 

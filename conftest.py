@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # numba numbers the files of its on-disk cache without a lock: two processes that compile the same
@@ -21,3 +22,13 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 # In CI the same examples are tried each time; new ones are sought at home.
 settings.register_profile("streamshed", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("streamshed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each of several processes do whole files: the kernels of a file are compiled once then.
+
+    All that needs Spark is done by one process, as a second session would find no room.
+    """
+    for item in items:
+        place = "spark" if item.get_closest_marker("spark") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(place))

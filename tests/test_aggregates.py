@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
-from streamshed.aggregates import Windows, aggregated
+from streamshed.aggregates import Weights, Windows, aggregated
 from streamshed.estimates import Estimate
 from streamshed.policies import Sketch
 
@@ -21,6 +21,7 @@ def streams(seed: int, rows: int = 400, values: int = 20) -> dict[str, pa.Table]
                 "ts": np.arange(rows),
                 "k": random.integers(0, values, rows),
                 "v": random.normal(100, 15, rows),
+                "s": ["text"] * rows,
             }
         )
         for name in "ab"
@@ -86,11 +87,22 @@ def test_what_is_no_sample_has_no_intervals() -> None:
 
 def test_where_nothing_is_known_of_what_is_missing_counts_are_those_made() -> None:
     table = pa.table({"a": [{"v": 1}, {"v": 3}], "time": [5, 6]})
-    windows = Windows("a.v", 10, 10, ())
-    (row,) = aggregated(table, windows, None, sampled=False).to_pylist()
+    windows = Windows("a.v", 10, 10, (), pa.int64())
+    (row,) = aggregated(table, windows, Weights.by(None), sampled=False).to_pylist()
     assert (row["results"], row["count"], row["count_low"], row["sum"]) == (2, 2, None, 4)
-    (row,) = aggregated(table, windows, Estimate(0.5, 0.4, 1.0), sampled=False).to_pylist()
+    half = Weights.by(Estimate(0.5, 0.4, 1.0))
+    (row,) = aggregated(table, windows, half, sampled=False).to_pylist()
     assert (row["count"], row["count_low"], row["count_high"]) == (4, 2, 5)
+
+
+def test_results_that_stand_for_more_count_for_more() -> None:
+    table = pa.table({"a": [{"v": 1}, {"v": 3}, {"v": 9}], "time": [5, 6, 7]})
+    weights = Weights(np.array([1.0, 1.0, 2.0]), np.ones(3), np.full(3, 3.0))
+    windows = Windows("a.v", 10, 10, (0.5, 0.75), pa.int64())
+    (row,) = aggregated(table, windows, weights, sampled=True).to_pylist()
+    assert (row["count"], row["count_low"], row["count_high"]) == (4, 3, 9)
+    assert (row["sum"], row["average"]) == (22, 5.5)
+    assert (row["quantile_0.5"], row["quantile_0.75"]) == (3, 9)
 
 
 def test_timestamps_and_no_results() -> None:
@@ -105,6 +117,7 @@ def test_timestamps_and_no_results() -> None:
     ("said", "words"),
     [
         ({"of": "a.w"}, ["'a.w'", "'a.k'", "'b.v'"]),
+        ({"of": "a.s"}, ["'a.s'", "string", "name a number"]),
         ({"over": 0}, ["`over` is 0", "above 0"]),
         ({"every": 0}, ["`every` is 0", "above 0"]),
         ({"over": "1 s"}, ["'1 second'", "`over`"]),

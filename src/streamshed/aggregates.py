@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,38 @@ REACH = 2.131
 Floats = npt.NDArray[np.float64]
 
 
+class Weights(NamedTuple):
+    """For how many results each stands: about so many, and within bounds, not numbers if unknown.
+
+    Of each result, or the same of all.
+    """
+
+    value: Floats | float
+    low: Floats | float
+    high: Floats | float
+
+    @classmethod
+    def by(cls, recall: Estimate | None) -> Weights:
+        """What results stand for when a part of all was made.
+
+        Examples:
+            >>> Weights.by(Estimate(0.5, 0.4, 0.8))
+            Weights(value=2.0, low=1.25, high=2.5)
+        """
+        if recall is None or recall.low <= 0:
+            return cls(1.0, np.nan, np.nan)
+        return cls(1 / recall.value, 1 / recall.high, 1 / recall.low)
+
+    def at(self, part: slice) -> Weights:
+        """Those of a part of the results."""
+        return Weights(*(w[part] if isinstance(w, np.ndarray) else w for w in self))
+
+    @property
+    def none_missing(self) -> bool:
+        """Whether all results are known to be there."""
+        return bool(np.all(np.equal(self.high, 1)))
+
+
 @dataclass(frozen=True)
 class Windows:
     """What is asked for.
@@ -40,19 +72,22 @@ class Windows:
         over: the length of a window.
         every: how far apart the ends of windows are.
         quantiles: parts of the results below which a value is asked for.
+        time: the type of the results' times.
     """
 
     of: str
     over: int
     every: int
     quantiles: tuple[float, ...]
+    time: pa.DataType
 
     @classmethod
     def of_results(
-        cls, results: pa.Table, of: str, over: Any, every: Any, quantiles: Sequence[float]
+        cls, results: pa.Schema, of: str, over: Any, every: Any, quantiles: Sequence[float]
     ) -> Windows:
         """Read what was said, for results of a join."""
-        timestamps = pa.types.is_timestamp(results.schema.field("time").type)
+        time = results.field("time").type
+        timestamps = pa.types.is_timestamp(time)
         length = to_units(parse(over, "`over`"), timestamps, "`over`")
         step = length if every is None else to_units(parse(every, "`every`"), timestamps, "`every`")
         if length <= 0 or step <= 0:
@@ -62,60 +97,78 @@ class Windows:
         for part in quantiles:
             if not isinstance(part, int | float) or not 0 <= part <= 1:
                 raise SpecError(f"aggregate(): the quantile {part!r} is no part; give 0 to 1")
-        return cls(of, length, step, tuple(quantiles))
+        _check_column(results, of)
+        return cls(of, length, step, tuple(quantiles), time)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the aggregates."""
+        names = ["count", "sum", "average", *(f"quantile_{part:g}" for part in self.quantiles)]
+        bounded = [f"{name}{bound}" for name in names for bound in ("", "_low", "_high")]
+        return pa.schema(
+            [("begin", self.time), ("end", self.time), ("results", pa.int64())]
+            + [(name, pa.float64()) for name in bounded]
+        )
+
+    def table(self, ends: npt.NDArray[np.int64], rows: list[dict[str, Any]]) -> pa.Table:
+        """The aggregates of windows, given what each says (`summary`)."""
+        whens = {
+            name: pa.array(times, pa.int64()).view(self.time)
+            for name, times in (("begin", ends - self.over), ("end", ends))
+        }
+        said = {
+            field.name: pa.array([row[field.name] for row in rows], field.type)
+            for field in list(self.schema)[2:]
+        }
+        return pa.table(whens | said, self.schema)
 
 
-def aggregated(
-    results: pa.Table, windows: Windows, recall: Estimate | None, sampled: bool
-) -> pa.Table:
+def aggregated(results: pa.Table, windows: Windows, weights: Weights, sampled: bool) -> pa.Table:
     """Aggregate a column of results.
 
     Args:
         results: of a join.
         windows: what is asked for.
-        recall: the part of all results that was made, if it is known.
+        weights: what the results stand for.
         sampled: whether the results are a sample of all, or all of them.
     """
     times, values = _columns(results, windows.of)
     ends = _ends(times, windows)
-    whole = recall is not None and recall.low == 1
-    rows = [
-        _window(times, values, int(end), windows, recall, sampled or whole, whole) for end in ends
-    ]
-    kind = results.schema.field("time").type
-    columns: dict[str, pa.Array] = {
-        "begin": pa.array(ends - windows.over, pa.int64()).view(kind),
-        "end": pa.array(ends, pa.int64()).view(kind),
-        "results": pa.array([row.pop("results") for row in rows], pa.int64()),
+    rows = []
+    for end in ends.tolist():
+        low, high = np.searchsorted(times, [end - windows.over, end], side="right").tolist()
+        part = slice(low, high)
+        rows.append(summary(times[part], values[part], end, windows, weights.at(part), sampled))
+    return windows.table(ends, rows)
+
+
+def _check_column(results: pa.Schema, of: str) -> None:
+    """Refuse a column that is not there, or is no number."""
+    kinds = {
+        f"{field.name}.{part.name}": part.type
+        for field in results
+        if pa.types.is_struct(field.type)
+        for part in field.type
     }
-    names = ["count", "sum", "average", *(f"quantile_{part:g}" for part in windows.quantiles)]
-    for name in [f"{n}{bound}" for n in names for bound in ("", "_low", "_high")]:
-        columns[name] = pa.array([row[name] for row in rows], pa.float64())
-    return pa.table(columns)
+    if of not in kinds:
+        raise SpecError(
+            f"aggregate(): there is no column {of!r} in the results; there are {listed(kinds)}"
+        )
+    kind = kinds[of]
+    number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    if not any(is_one(kind) for is_one in number):
+        raise SpecError(
+            f"aggregate(): {of!r} is of type {kind} and cannot be summed; name a number"
+        )
 
 
 def _columns(results: pa.Table, of: str) -> tuple[npt.NDArray[np.int64], Floats]:
     """The times and values of results, in order of time; those without a value are left out."""
     stream, _, column = of.partition(".")
-    known = [
-        f"{field.name}.{part.name}"
-        for field in results.schema
-        if pa.types.is_struct(field.type)
-        for part in field.type
-    ]
-    if of not in known:
-        raise SpecError(
-            f"aggregate(): there is no column {of!r} in the results; there are {listed(known)}"
-        )
     values = pc.struct_field(results[stream], [column])
     kept = pc.is_valid(values)
     times = results["time"].filter(kept).combine_chunks().view(pa.int64()).to_numpy()
-    try:
-        numbers = values.filter(kept).cast(pa.float64()).to_numpy()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SpecError(
-            f"aggregate(): {of!r} is of type {values.type} and cannot be summed; name a number"
-        ) from error
+    numbers = values.filter(kept).cast(pa.float64()).to_numpy()
     order = np.argsort(times, kind="stable")
     return times[order], numbers[order]
 
@@ -128,39 +181,53 @@ def _ends(times: npt.NDArray[np.int64], windows: Windows) -> npt.NDArray[np.int6
     return np.arange(first, last + 1, dtype=np.int64) * windows.every
 
 
-def _window(
+def summary(
     times: npt.NDArray[np.int64],
     values: Floats,
     end: int,
     windows: Windows,
-    recall: Estimate | None,
+    weights: Weights,
     sampled: bool,
-    whole: bool,
 ) -> dict[str, Any]:
-    """The aggregates of the results after the beginning of a window, up to its end."""
-    begin = end - windows.over
-    low, high = np.searchsorted(times, [begin, end], side="right")
-    inside = values[low:high]
-    row: dict[str, Any] = {"results": len(inside)}
-    _put(row, "count", *_corrected(len(inside), recall))
-    _put(row, "sum", *_corrected(float(inside.sum()), recall))
-    if not len(inside):
+    """The aggregates of the results in one window, by name.
+
+    Args:
+        times: of the results, after the beginning of the window and up to its end.
+        values: of the results.
+        end: of the window.
+        windows: what is asked for.
+        weights: what the results stand for.
+        sampled: whether the results are a sample of all.
+    """
+    row: dict[str, Any] = {"results": len(values)}
+    _put(row, "count", *_corrected(np.ones(len(values)), weights))
+    _put(row, "sum", *_corrected(values, weights))
+    if not len(values):
         for name in ("average", *(f"quantile_{part:g}" for part in windows.quantiles)):
             _put(row, name, None, None, None)
         return row
-    piece = (times[low:high] - begin - 1) * PIECES // windows.over
-    average = float(inside.mean())
-    reach = 0.0 if whole else _reach(inside - average, piece)
+    whole = weights.none_missing
+    sampled = sampled or whole
+    piece = (times - (end - windows.over) - 1) * PIECES // windows.over
+    # A result counts for as many as it stands for, relative to the others.
+    share = np.broadcast_to(weights.value, values.shape) / np.mean(weights.value)
+    average = float((share * values).mean())
+    reach = 0.0 if whole else _reach(share * (values - average), piece)
     bounds = (average - reach, average + reach) if sampled else (None, None)
     _put(row, "average", average, *bounds)
-    order = np.sort(inside)
+    order = np.argsort(values, kind="stable")
+    ranked, below = values[order], np.cumsum(share[order]) / len(values)
     for part in windows.quantiles:
-        value = _quantile(order, part)
+        value = _quantile(ranked, below, part)
         bounds = (None, None)
         if sampled:
             # Woodruff 1952: the interval of the part below the value, read off as values.
-            reach = 0.0 if whole else _reach((inside <= value) - (inside <= value).mean(), piece)
-            bounds = _quantile(order, part - reach), _quantile(order, part + reach)
+            under = values <= value
+            reach = 0.0 if whole else _reach(share * (under - (share * under).mean()), piece)
+            bounds = (
+                _quantile(ranked, below, part - reach),
+                _quantile(ranked, below, part + reach),
+            )
         _put(row, f"quantile_{part:g}", value, *bounds)
     return row
 
@@ -171,12 +238,12 @@ def _put(
     row[name], row[f"{name}_low"], row[f"{name}_high"] = value, low, high
 
 
-def _corrected(made: float, recall: Estimate | None) -> tuple[float, float | None, float | None]:
-    """A count or a sum for all results, if it is known which part was made."""
-    if recall is None or recall.low <= 0:
-        return made, None, None
-    found = sorted((made / recall.high, made / recall.low))
-    return made / recall.value, found[0], found[1]
+def _corrected(values: Floats, weights: Weights) -> tuple[float, float | None, float | None]:
+    """A count or a sum for all results, as far as it is known what these stand for."""
+    value, *bounds = (float((values * weight).sum()) for weight in weights)
+    if np.isnan(bounds).any():
+        return value, None, None
+    return value, min(bounds), max(bounds)
 
 
 def _reach(off: Floats, piece: npt.NDArray[np.int64]) -> float:
@@ -186,7 +253,13 @@ def _reach(off: Floats, piece: npt.NDArray[np.int64]) -> float:
     return REACH * float(np.sqrt(variance)) / len(off)
 
 
-def _quantile(order: Floats, part: float) -> float:
-    """The smallest value up to which at least a part of all lies."""
-    place = int(np.ceil(np.clip(part, 0, 1) * len(order))) - 1
-    return float(order[max(0, place)])
+def _quantile(ranked: Floats, below: Floats, part: float) -> float:
+    """The smallest value up to which at least a part of all lies.
+
+    Args:
+        ranked: values, in order.
+        below: the part of all up to each.
+        part: asked for.
+    """
+    place = np.searchsorted(below, np.clip(part, 0, 1) - 1e-12)
+    return float(ranked[min(place, len(ranked) - 1)])

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamshed.aggregates import Windows, aggregated
+from streamshed.aggregates import Weights, Windows, aggregated
 from streamshed.errors import InputError
 from streamshed.join import Join
 from streamshed.ledger import Ledger
@@ -77,8 +77,8 @@ class Replay:
             >>> done.aggregate("a.v", over=10)["average"].to_pylist()
             [23.333333333333332]
         """
-        windows = Windows.of_results(self.table, of, over, every, quantiles)
-        return aggregated(self.table, windows, self.ledger.recall, self.sampled)
+        windows = Windows.of_results(self.table.schema, of, over, every, quantiles)
+        return aggregated(self.table, windows, Weights.by(self.ledger.recall), self.sampled)
 
 
 def replay(join: Join, data: Any, streams: Mapping[str, Any]) -> Replay:

@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 
 from streaming import Files, check_same, replayed
 from streamshed.spark.hypercube import best_shares, copies, offsets, steps
+from streamshed.spark.streaming import prepared
 
 SHAPES = {
     "chain": [[0], [0, 1], [1]],
@@ -112,3 +113,16 @@ def test_a_queue_is_refused(spark, files: Files) -> None:
     join = JOIN.queue(rows=5).throttle(tuples_per_second=1)
     with pytest.raises(ss.SpecError, match="not available on Spark"):
         join.stream(files.frames(spark))
+
+
+def test_rates_that_are_told_decide_the_shares(spark, files):
+    join = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y").within(50, time="ts")
+    empty = pa.table({"ts": pa.array([], pa.int64()), "x": pa.array([], pa.int64())})
+    empty = empty.append_column("y", pa.array([], pa.int64()))
+    files.write([dict.fromkeys("abc", empty)])
+    frames = files.frames(spark)
+    assert prepared(join, frames, 4)[0].shares == (2, 2)
+    assert prepared(join, frames, 4, {"a": 100, "b": 1, "c": 1})[0].shares == (4, 1)
+    for wrong in ({"a": 1}, {"a": 1, "b": 0, "c": 1}):
+        with pytest.raises(ss.SpecError, match="'a', 'b', 'c' a number above 0"):
+            prepared(join, frames, 4, wrong)

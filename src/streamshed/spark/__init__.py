@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from streamshed.spark.progress import LedgerListener, ledger
 from streamshed.spark.streaming import stream
+from streamshed.spark.windows import stream_aggregate
 
-__all__ = ["LedgerListener", "ledger", "stream"]
+__all__ = ["LedgerListener", "ledger", "stream", "stream_aggregate"]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from streamshed.aggregates import Weights
 from streamshed.kernels.core import FATES, NEVER
 from streamshed.ledger import Ledger
 from streamshed.operators.checkpoint import from_ipc, to_ipc
@@ -49,11 +50,18 @@ class JoinProcessor(StatefulProcessor):
     Args:
         plans: the plan of each shard, by its label.
         late_to: the folder for rows that come too late, if any.
+        weights: columns by which results say for how many they stand (`Weights`), if any.
     """
 
-    def __init__(self, plans: dict[int, Plan], late_to: str | None = None) -> None:
+    def __init__(
+        self,
+        plans: dict[int, Plan],
+        late_to: str | None = None,
+        weights: tuple[str, ...] = (),
+    ) -> None:
         self.plans = plans
         self.late_to = late_to
+        self.weights = weights
 
     def init(self, handle: Any) -> None:
         """Open the state."""
@@ -74,7 +82,7 @@ class JoinProcessor(StatefulProcessor):
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         for results in self._results(state.join, blobs, late):
-            yield made(RESULTS, rows=to_ipc(results))
+            yield made(RESULTS, rows=to_ipc(self._weighed(results, state.join)))
         if late is not None:
             late.close()
         written = self.store.save(state)
@@ -107,6 +115,14 @@ class JoinProcessor(StatefulProcessor):
                 for position, late_rows in join.late_rows(found):
                     late.write(join.plan.streams[position].name, late_rows)
         join.advance(newest)
+
+    def _weighed(self, results: pa.RecordBatch, join: KeyedJoin) -> pa.RecordBatch:
+        """Results that say what they stand for by what is known now, if they have to."""
+        if self.weights:
+            weights = Weights.by(join.ledger().recall)
+            for name, weight in zip(self.weights, weights, strict=True):
+                results = results.append_column(name, pa.array(np.full(len(results), weight)))
+        return results
 
     def close(self) -> None:
         """Nothing to close: the state store is Spark's."""

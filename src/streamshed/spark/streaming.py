@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 
-from streamshed.errors import InputError, SpecError
+from streamshed.errors import InputError, SpecError, listed
 from streamshed.operators.auto import running_join
 from streamshed.operators.plan import Plan
 from streamshed.operators.results import result_schema
@@ -37,6 +37,7 @@ def stream(
     data: Mapping[str, DataFrame],
     shards: int | None = None,
     late_to: str | None = None,
+    rates: Mapping[str, float] | None = None,
 ) -> DataFrame:
     """The join of DataFrames as a DataFrame: streaming if they stream, batch otherwise.
 
@@ -45,14 +46,20 @@ def stream(
         data: the DataFrame of each stream.
         shards: in how many parts the join is done; as many as there are cores, unless said.
         late_to: a folder for rows that come too late, one Parquet file for each batch and shard.
+        rates: how many rows of each stream come, relative to the others, where that decides how
+            rows are told to shards; counted if inputs do not stream, and taken for equal if not
+            said.
     """
-    plan, frames, labels = prepared(join, data, shards)
-    _compile(plan)
-    return pipeline(plan, frames, labels, JoinProcessor(shard_plans(plan, labels), late_to))
+    plan, frames, labels = prepared(join, data, shards, rates)
+    processor = JoinProcessor(shard_plans(plan, labels), late_to)
+    return pipeline(compiled(plan), frames, labels, processor)
 
 
 def prepared(
-    join: Join, data: Mapping[str, DataFrame], shards: int | None
+    join: Join,
+    data: Mapping[str, DataFrame],
+    shards: int | None,
+    rates: Mapping[str, float] | None = None,
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
     plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
@@ -68,12 +75,19 @@ def prepared(
     labels = _labels(session, _shard_count(session, plan, shards))
     if plan.graph:
         own = [stream.attributes for stream in plan.streams]
-        plan = replace(plan, shares=best_shares(own, _rates(frames), len(labels)))
+        plan = replace(plan, shares=best_shares(own, _rates(plan, frames, rates), len(labels)))
     return ship(plan, session), frames, labels
 
 
-def _rates(frames: list[DataFrame]) -> list[float]:
+def _rates(plan: Plan, frames: list[DataFrame], rates: Mapping[str, float] | None) -> list[float]:
     """How many rows of each input come; of inputs that stream it is not known before they do."""
+    names = [stream.name for stream in plan.streams]
+    if rates is not None:
+        if {*rates} != {*names} or not all(rate > 0 for rate in rates.values()):
+            raise SpecError(
+                f"rates is {dict(rates)!r}; give each of {listed(names)} a number above 0"
+            )
+        return [float(rates[name]) for name in names]
     if any(frame.isStreaming for frame in frames):
         return [1.0] * len(frames)
     return [float(frame.count()) for frame in frames]
@@ -84,6 +98,7 @@ def pipeline(
     frames: list[DataFrame],
     labels: tuple[int, ...],
     processor: StatefulProcessor,
+    schema: pa.Schema | None = None,
 ) -> DataFrame:
     """Pack, process, observe, unpack.
 
@@ -92,6 +107,7 @@ def pipeline(
         frames: the DataFrame of each stream.
         labels: the shards.
         processor: what is done with the blobs of a shard.
+        schema: of what it makes; that of results, unless said.
     """
     packed = reduce(
         lambda one, other: one.union(other),
@@ -100,7 +116,7 @@ def pipeline(
     joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
-    schema = result_schema(plan)
+    schema = schema or result_schema(plan)
     return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))
 
 
@@ -209,10 +225,11 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
     return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
 
-def _compile(plan: Plan) -> None:
-    """Compile the loop here, once, so that workers find it in the cache."""
+def compiled(plan: Plan) -> Plan:
+    """Compile the loop of a plan here, once, so that workers find it in the cache."""
     join = running_join(plan)(plan)
     for position, source in enumerate(plan.streams):
         empty = pa.RecordBatch.from_pylist([], schema=source.schema)
         join.read(position, empty)
     join.warm()
+    return plan

@@ -1,0 +1,81 @@
+"""Aggregates on Spark: those of replay, window by window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamshed as ss
+
+pytest.importorskip("pyspark")
+
+from streaming import Files, replayed
+
+JOIN = ss.join("a", "b").on("k").within(40, time="ts")
+
+
+def batches(seed: int, kind: pa.DataType, many: int = 3, size: int = 200) -> list[dict]:
+    random = np.random.default_rng(seed)
+    unit = 1 if kind == pa.int64() else 1_000_000
+
+    def table(first: int) -> pa.Table:
+        times = pa.array(np.arange(first, first + size) * unit).view(kind)
+        values = pa.array(random.normal(100, 15, size), mask=random.random(size) < 0.05)
+        return pa.table({"ts": times, "k": random.integers(0, 10, size), "v": values})
+
+    return [{name: table(batch * size) for name in "ab"} for batch in range(many)]
+
+
+def ran(spark, files: Files, join: ss.Join, data: list[dict], **asked) -> pa.Table:
+    files.write(data)
+    frame = join.stream_aggregate("a.v", files.frames(spark), **asked)
+    files.start(frame).awaitTermination()
+    return files.results(frame)
+
+
+@pytest.mark.parametrize(
+    ("join", "over", "every"),
+    [(JOIN, 50, None), (JOIN.within("40 s", time="ts"), "60 s", "25 s"), (JOIN, 30, 70)],
+)
+def test_windows_that_are_over_are_those_of_replay(spark, files, join, over, every):
+    data = batches(1, pa.timestamp("us") if isinstance(over, str) else pa.int64())
+    expected = replayed(join, data).aggregate("a.v", over, every)
+    found = ran(spark, files, join, data, over=over, every=every).cast(expected.schema)
+    found = found.sort_by("end").to_pylist()
+    ends = [row.pop("end") for row in found]
+    assert len(ends) >= expected.num_rows / 2
+    wanted = {row.pop("end"): row for row in expected.to_pylist()}
+    for end, row in zip(ends, found, strict=True):
+        assert row.pop("begin") == wanted[end].pop("begin")
+        assert row == pytest.approx(wanted[end])
+
+
+def test_without_streaming_every_window_is_there_and_counts_are_corrected(spark):
+    data = batches(2, pa.int64(), many=1, size=400)
+    frames = {name: spark.createDataFrame(table) for name, table in data[0].items()}
+    exact = replayed(JOIN, data).aggregate("a.v", 100)
+    found = JOIN.stream_aggregate("a.v", frames, over=100).toArrow().sort_by("end")
+    assert found["count"].to_pylist() == exact["count"].to_pylist()
+    assert found["count_high"].to_pylist() == exact["count"].to_pylist()
+    shed = JOIN.keep(rows=20).shed("random").estimate(rate=1)
+    found = shed.stream_aggregate("a.v", frames, over=100).toArrow().sort_by("end")
+    wanted, made, said = (
+        np.array(table[name].to_pylist()[1:])
+        for table, name in ((exact, "count"), (found, "results"), (found, "count"))
+    )
+    assert (made < wanted).all()
+    assert np.abs(said / wanted - 1).mean() < np.abs(made / wanted - 1).mean() / 2
+    assert None not in found["average_low"].to_pylist()
+
+
+def test_a_window_of_rows_must_be_told_how_long_to_wait(spark):
+    frames = {
+        name: spark.createDataFrame([(1, 1, 2.0)], "ts long, k long, v double") for name in "ab"
+    }
+    join = ss.join("a", "b").on("k").last(5, time="ts")
+    with pytest.raises(ss.SpecError, match="`wait`"):
+        join.stream_aggregate("a.v", frames, over=10)
+    assert join.stream_aggregate("a.v", frames, over=10, wait=3).count() == 1
+    with pytest.raises(ss.SpecError, match=r"'a\.x'"):
+        JOIN.stream_aggregate("a.x", frames, over=10)
