@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 
 from streamshed.errors import InputError, SpecError
 from streamshed.operators.auto import running_join
-from streamshed.operators.plan import Plan
+from streamshed.operators.plan import Plan, ThrottlePlan
 from streamshed.operators.results import result_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.hypercube import axes_of, best_shares, shards_of
@@ -56,19 +56,28 @@ def prepared(
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
     plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
-    if plan.queue is not None:
-        raise SpecError(
-            ".queue() is not available on Spark yet; run the join here with .replay(), or leave it "
-            "out"
-        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
     _use_rocksdb(session)
     labels = _labels(session, _shard_count(session, plan, shards))
+    if plan.throttle is not None and plan.throttle.wall:
+        plan = replace(plan, throttle=_keeping_up(plan.throttle, frames[0], len(labels)))
     if own := axes_of(plan):
         plan = replace(plan, shares=best_shares(own, _rates(frames), len(labels)))
     return ship(plan, session), frames, labels
+
+
+def _keeping_up(throttle: ThrottlePlan, frame: DataFrame, shards: int) -> ThrottlePlan:
+    """The time that each shard may take, where they may have to take turns."""
+    if not frame.isStreaming:
+        raise InputError(
+            ".throttle('keep up') is for rows that come as time goes by, and these do not stream;"
+            " read them with readStream, or give .throttle(cpu=…)"
+        )
+    assert throttle.share is not None
+    cores = frame.sparkSession.sparkContext.defaultParallelism
+    return replace(throttle, share=throttle.share * min(1.0, cores / shards))
 
 
 def _rates(frames: list[DataFrame]) -> list[float]:
