@@ -13,10 +13,12 @@ from scipy.stats import chi2
 import streamshed as ss
 from streamshed.experiments.pacing import watched
 from streamshed.kernels.pairs import COMPARISONS
+from streamshed.ledger import Ledger
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import Block
 from streamshed.operators.nested import NestedJoin
+from streamshed.operators.throttling import Controller
 from streamshed.throttle.harvesting import Directions, cost_and_output, ranked
 from streamshed.throttle.portions import NEXT_DUE, THROTTLE
 from streamshed.workloads import LaggingWorkload
@@ -207,6 +209,54 @@ def test_shredding_sees_differences_as_they_are() -> None:
     assert enough.sum() > 20
 
 
+def test_vectors_are_multiplied_only_where_they_are_gone_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is multiplied beforehand is no matter of meaning: all, nothing, or what is likely."""
+    random = np.random.default_rng(2)
+    tables = {}
+    for lag, name in enumerate(NAMES):
+        time = np.sort(random.integers(0, 40 * 1_000_000, 2400))
+        scene = (time // 500_000 - 6 * lag) % 997
+        vectors = np.random.default_rng(5).standard_normal((997, 16))[scene]
+        vectors = (vectors + 0.1 * random.standard_normal(vectors.shape)).astype(np.float32)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 16)
+        columns = {"time": time.astype("datetime64[us]"), "row": np.arange(2400), "v": column}
+        tables[name] = pa.table(columns)
+    join = ss.join(*NAMES).on(ss.cosine("v", at_least=0.9))
+    join = join.within("20 seconds", time="time", clock="max").seed(3)
+    full = _vectors_joined(join, tables)
+    allowed = 0.05 * full[1].comparisons / 40
+    slow = join.throttle(comparisons_per_second=allowed, part="1 second")
+    results, ledger, multiplied = _vectors_joined(slow, tables)
+    assert not results - full[0]
+    assert len(results) > 0.1 * len(full[0])
+    assert multiplied < 0.35 * full[2]
+    for likely in (np.ones, np.zeros):
+        monkeypatch.setattr(
+            Controller, "wants", lambda _, modes, *rest, likely=likely: likely(modes.size, np.bool_)
+        )
+        again = _vectors_joined(slow, tables)
+        assert again[0] == results
+        assert again[1].streams == ledger.streams
+        assert again[1].comparisons == ledger.comparisons
+
+
+def _vectors_joined(
+    join: ss.Join, tables: dict[str, pa.Table]
+) -> tuple[Counter[tuple[int, ...]], Ledger, int]:
+    """The results, the ledger, and how many pairs of vectors were multiplied."""
+    plan = join.plan({name: table.schema for name, table in tables.items()})
+    operator = NestedJoin(plan)
+    found = []
+    for start in range(0, 40, 10):
+        span = [start * 1_000_000, (start + 10) * 1_000_000]
+        for block in operator.process(merged(_between(operator, tables, *span))):
+            if isinstance(block, Block):
+                found.append(operator.results(block))
+    return made(pa.Table.from_batches(found)), operator.ledger(), operator.index.multiplied
+
+
 @pytest.mark.parametrize(
     ("said", "message"),
     [
@@ -233,6 +283,3 @@ def test_only_time_windows_of_such_joins_are_throttled() -> None:
     rows = ss.join("a", "b").on(ss.near("value", 1.0)).last(5).throttle(comparisons_per_second=5)
     with pytest.raises(ss.SpecError, match="the windows of 'a', 'b' are of rows, and parts of w"):
         rows.plan(two)
-    keyed = ss.join("a", "b").on("k").last(5).throttle(comparisons_per_second=5)
-    with pytest.raises(ss.SpecError, match="only joins by a condition between any two rows"):
-        keyed.plan(two)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from streamshed.arguments import Names, PerStream, column_name
@@ -194,9 +194,14 @@ class InnerProduct(Pairwise):
 class Where(Pairwise):
     """A function of the user's says whether two members belong together."""
 
-    function: Callable[[Any, Any], Any]
+    function: Callable[[Any, Any], Any] = field(compare=False)
+    code: tuple[str, ...] = field(init=False, repr=False)
+    """What the function says: one that was sent to another process is still the same."""
 
     name: ClassVar[str] = "where"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", _code_of(self.function))
 
     def __str__(self) -> str:
         said = ", ".join(map(repr, self.columns.everywhere or ()))
@@ -319,6 +324,17 @@ def _number(said: object, what: str) -> float:
     if isinstance(said, bool) or not isinstance(said, int | float) or not abs(said) < float("inf"):
         raise SpecError(f"{what} is {said!r}; give a finite number")
     return float(said)
+
+
+def _code_of(function: Any) -> tuple[str, ...]:
+    plain = getattr(function, "py_func", function)
+    code = getattr(plain, "__code__", None)
+    if code is None:
+        return (repr(function),)
+    held = [cell.cell_contents for cell in plain.__closure__ or ()]
+    known = [plain.__globals__.get(name) for name in code.co_names]
+    terms = (code.co_consts, code.co_names, plain.__defaults__, held, known)
+    return (code.co_code.hex(), *map(repr, terms))
 
 
 def _said(columns: PerStream[tuple[str, ...]]) -> str:

@@ -318,8 +318,11 @@ late='30 seconds')
 
     def throttle(
         self,
+        what: Literal["keep up"] | None = None,
+        /,
         *,
         comparisons_per_second: float | None = None,
+        cpu: float | None = None,
         tuples_per_second: float | None = None,
         every: str | timedelta | int = "5 seconds",
         part: str | timedelta | int | None = None,
@@ -329,17 +332,20 @@ late='30 seconds')
         dropping: bool = False,
         conserve: bool = False,
     ) -> Join:
-        """Bound the work of a join in its own time: the comparisons it makes, or the rows it takes.
+        """Bound the work of a join, or the rows it takes; give one of the first four.
 
-        With more comparisons to make, in a join by a condition between any two rows, newcomers go
-        through those parts of the windows only in which most results are found (GrubJoin). Rows
-        that come faster than they are taken wait in a `queue`.
+        With more work to do newcomers go through those parts of the windows only in which most
+        results are found (GrubJoin). Rows that come faster than they are taken wait in a `queue`.
 
         Args:
+            what: `"keep up"`, on Spark: batches take no longer than their rows take to come.
             comparisons_per_second: How many comparisons of rows are made in a second of the join's
-                time; where time is a plain number, in a unit of it.
-            tuples_per_second: Or how many rows of all streams together are taken. What follows is
-                about comparisons.
+                time (where time is a plain number, in a unit of it); in a join by equal columns,
+                how many rows are looked at and results made.
+            cpu: How much of a core's time the join takes for as much time of its own; on Spark
+                each shard.
+            tuples_per_second: How many rows of all streams together are taken. What follows is
+                about work.
             every: How often it is decided anew what is gone through.
             part: The length of the parts into which windows are cut, which are gone through or
                 not; a tenth of each window, unless said.
@@ -356,31 +362,34 @@ late='30 seconds')
             >>> said.throttle(comparisons_per_second=1e6, part="2 seconds")
             join('a', 'b').on(near('heat', 0.5)).within('1 minute', time='ts')\
 .throttle(comparisons_per_second=1000000.0, part='2 seconds')
+            >>> join("a", "b").on("k").within("1 minute", time="ts").throttle("keep up")
+            join('a', 'b').on('k').within('1 minute', time='ts').throttle('keep up')
             >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(tuples_per_second=1000)
             join('a', 'b').on('k').last(100).queue(rows=10).throttle(tuples_per_second=1000)
         """
-        method = ".throttle()"
-        if (comparisons_per_second is None) == (tuples_per_second is None):
+        said = (what, comparisons_per_second, cpu, tuples_per_second)
+        if sum(one is not None for one in said) != 1:
             raise SpecError(
-                f"{method}: `comparisons_per_second` is {comparisons_per_second!r} and "
-                f"`tuples_per_second` {tuples_per_second!r}; give one of them"
+                f".throttle(): what is bounded is {what!r}, `comparisons_per_second` is "
+                f"{comparisons_per_second!r}, `cpu` {cpu!r} and `tuples_per_second` "
+                f"{tuples_per_second!r}; give one of them"
             )
         if tuples_per_second is not None:
-            return replace(
-                self, speed=above(tuples_per_second, f"{method}: `tuples_per_second`", 0)
-            )
-        number = above(comparisons_per_second, f"{method}: `comparisons_per_second`", 0)
-        said = Throttle(
-            comparisons=number,
-            every=durations.parse(every, f"{method}: `every`"),
-            boost=above(boost, f"{method}: `boost`", 1),
-            part=None if part is None else durations.parse(part, f"{method}: `part`"),
-            sample=fraction(sample, f"{method}: `sample`"),
-            buffer=positive(buffer, f"{method}: `buffer`"),
-            dropping=bool(dropping),
-            conserve=bool(conserve),
+            speed = above(tuples_per_second, ".throttle(): `tuples_per_second`", 0)
+            return replace(self, speed=speed)
+        throttle = Throttle.of(
+            what,
+            comparisons_per_second,
+            cpu,
+            every=every,
+            part=part,
+            boost=boost,
+            sample=sample,
+            buffer=buffer,
+            dropping=dropping,
+            conserve=conserve,
         )
-        return replace(self, throttled=said)
+        return replace(self, throttled=throttle)
 
     def select(self, *columns: str) -> Join:
         """Choose the columns of results; the others are neither kept nor moved.

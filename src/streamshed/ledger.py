@@ -70,9 +70,13 @@ class Ledger:
     relation_bytes: int = 0
     """Bytes of the relation through which streams are joined: its rows and its index."""
     comparisons: int | None = None
-    """Comparisons of rows, where streams are joined by a condition between any two rows."""
+    """Comparisons of rows, where streams are joined by a condition between any two rows; in other
+    joins whose work is bounded the rows looked up and looked at, and the results."""
     throttle: float | None = None
     """The part of the full join that is done at present, where its work is bounded."""
+    capacity: float | None = None
+    """The comparisons that it may make in a second of its time at present; None if that is not
+    bounded, or not known yet."""
 
     @property
     def recall(self) -> Estimate | None:
@@ -119,5 +123,8 @@ class Ledger:
             said.append(f"{self.missed_lately} missed lately")
         if len(self.shed_by) > 1:
             by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
-            said.append(f"shed {by}; {self.switches:,} switches")
+            said.append(f"shed {by}" + (f"; {self.switches:,} switches" if self.switches else ""))
+        if self.throttle is not None:
+            at = "" if self.capacity is None else f", for {self.capacity:,.0f} comparisons a second"
+            said.append(f"{self.throttle:.1%} of the join is done{at}")
         return said

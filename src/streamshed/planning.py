@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from streamshed import columns
 from streamshed.columns import Column
 from streamshed.conditions import Cosine, InnerProduct
-from streamshed.durations import LIMIT, Duration, describe, parse, to_units
 from streamshed.equalities import MOST_STREAMS, Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
-from streamshed.operators.plan import (
-    MOST_PARTS,
-    PARTS,
-    Plan,
-    QueuePlan,
-    RelationPlan,
-    StreamPlan,
-    ThrottlePlan,
-)
+from streamshed.operators.plan import Plan, RelationPlan, StreamPlan
 from streamshed.policies import ByColumn, Density, Oldest, Policy, Promise, Sketch
 from streamshed.spec import Spec, too_few
+from streamshed.timing import clock_of, idleness, lateness, queue_of, throttle_of, window_of
 
 
 class _Input(NamedTuple):
@@ -48,18 +40,18 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         streams=_streams(spec, inputs, policy, time_type),
         by=spec.by,
         time_type=time_type,
-        late=_late(spec, time_type),
-        clock=_clock(spec),
-        idle=_idle(spec, time_type),
+        late=lateness(spec, time_type),
+        clock=clock_of(spec),
+        idle=idleness(spec, time_type),
         total=spec.budget.total if spec.budget else None,
         policy=policy,
         at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
         seed=spec.random_seed,
         rate=spec.sample_rate if _is_estimated(spec) else 0.0,
         through=_relation(spec),
-        queue=_queue(spec, policy, time_type),
+        queue=queue_of(spec, policy, time_type),
         pairwise=spec.pairwise,
-        throttle=_throttle(spec, time_type),
+        throttle=throttle_of(spec, policy, time_type),
     )
     _check_policy(plan)
     return plan
@@ -322,13 +314,6 @@ def _relation(spec: Spec) -> RelationPlan | None:
     return RelationPlan(relation, schema, chosen, met, begin, end)
 
 
-def _queue(spec: Spec, policy: Policy, time_type: pa.DataType) -> QueuePlan | None:
-    if spec.queue_rows is None or spec.speed is None:
-        return None
-    second = 1_000_000 if pa.types.is_timestamp(time_type) else 1
-    return QueuePlan(spec.queue_rows, second / spec.speed, policy.makes_sample)
-
-
 def _time_type(spec: Spec, inputs: tuple[_Input, ...]) -> pa.DataType:
     found = [
         columns.find(schema, stream, name, "time")
@@ -363,7 +348,7 @@ def _streams(
             chosen=chosen[stream],
             key=spec.key_of(stream),
             time=spec.time_of(stream),
-            window=_window(spec, stream, time_type),
+            window=window_of(spec, stream, time_type),
             last=spec.rows_of(stream),
             rows=rows.get(stream) if rows else None,
             worth=worths.get(stream),
@@ -424,88 +409,3 @@ def _weights(spec: Spec, inputs: tuple[_Input, ...]) -> dict[str, str]:
     for column in found:
         columns.check_importance(column)
     return {column.stream: column.name for column in found}
-
-
-def _window(spec: Spec, stream: str, time_type: pa.DataType) -> int | None:
-    length = spec.length_of(stream)
-    if length is None:
-        return None
-    window = _units(length, time_type, f"the window of stream {stream!r}")
-    if window + _late(spec, time_type) >= 2 * LIMIT:
-        raise SpecError(
-            f"the window of stream {stream!r} and `late` are {window} and "
-            f"{_late(spec, time_type)}, together beyond 2**63 units of time; give a shorter one"
-        )
-    return window
-
-
-def _late(spec: Spec, time_type: pa.DataType) -> int:
-    # Rows that leave by their number cannot come too late.
-    return _units(spec.time_windows.late, time_type, "`late`") if spec.time_windows else LIMIT
-
-
-def _idle(spec: Spec, time_type: pa.DataType) -> int | None:
-    if spec.time_windows is None or spec.time_windows.idle is None:
-        return None
-    return _units(spec.time_windows.idle, time_type, "`idle`")
-
-
-def _throttle(spec: Spec, time_type: pa.DataType) -> ThrottlePlan | None:
-    said = spec.throttled
-    if said is None:
-        return None
-    method = ".throttle()"
-    if spec.pairwise is None:
-        raise SpecError(
-            f"{method}: only joins by a condition between any two rows, such as near(), can be "
-            "throttled yet; leave it out, or bound the rows with .keep()"
-        )
-    counted = [stream for stream in spec.streams if spec.length_of(stream) is None]
-    if counted:
-        raise SpecError(
-            f"{method}: the windows of {listed(counted)} are of rows, and parts of windows are "
-            "chosen by time; give them time windows with .within()"
-        )
-    in_time = pa.types.is_timestamp(time_type)
-    every = said.every
-    if not in_time and every == parse("5 seconds", ""):
-        every = 5  # a unit of a plain number is taken for a second
-    part = None if said.part is None else _units(said.part, time_type, f"{method}: `part`")
-    shortest = min(_window(spec, stream, time_type) or 0 for stream in spec.streams)
-    if part is not None and not 0 < part <= shortest:
-        raise SpecError(
-            f"{method}: `part` is {describe(said.part or 0)}, but a window is cut into parts that "
-            f"are no longer than itself, and the shortest has {shortest} units of time; give a "
-            "shorter one"
-        )
-    plan = ThrottlePlan(
-        capacity=said.comparisons / (1_000_000 if in_time else 1),
-        every=_units(every, time_type, f"{method}: `every`"),
-        boost=said.boost,
-        part=part,
-        parts=PARTS,
-        sample=said.sample,
-        buffer=said.buffer,
-        dropping=said.dropping,
-        conserve=said.conserve,
-    )
-    if plan.every <= 0:
-        raise SpecError(f"{method}: `every` is {describe(said.every)}; give more than nothing")
-    longest = max(_window(spec, stream, time_type) or 0 for stream in spec.streams)
-    if part is not None and -(-longest // part) > MOST_PARTS:
-        raise SpecError(
-            f"{method}: `part` is {describe(said.part or 0)}, so that a window has "
-            f"{-(-longest // part)} parts, more than {MOST_PARTS}; give a longer one"
-        )
-    return plan
-
-
-def _clock(spec: Spec) -> Literal["min", "max"]:
-    # Streams told apart by a column share one clock, the largest time seen.
-    if spec.by is not None:
-        return "max"
-    return spec.time_windows.clock if spec.time_windows else "min"
-
-
-def _units(duration: Duration, time_type: pa.DataType, what: str) -> int:
-    return to_units(duration, time_is_timestamp=pa.types.is_timestamp(time_type), what=what)

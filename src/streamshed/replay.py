@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamshed.aggregates import Weights, Windows, aggregated
-from streamshed.errors import InputError
+from streamshed.errors import InputError, SpecError
 from streamshed.join import Join
 from streamshed.ledger import Ledger
 from streamshed.operators.auto import running_join
@@ -99,7 +99,9 @@ def replay(join: Join, data: Any, streams: Mapping[str, Any]) -> Replay:
         for source, found in zip(running.sources, running.late or [], strict=True)
     }
     table = pa.Table.from_batches(batches, schema)
-    sampled = running.operator.shed == 0 or running.operator.plan.policy.makes_sample
+    plan = running.operator.plan
+    whole = running.operator.shed == 0 and plan.throttle is None
+    sampled = whole or (plan.policy.makes_sample and plan.throttle is None)
     return Replay(table, running.operator.ledger(), late, sampled)
 
 
@@ -167,6 +169,11 @@ class _Running:
         self.join = join
         said = join.select("time") if counting else join
         plan = said.plan({source.name: source.schema for source in sources})
+        if plan.throttle is not None and plan.throttle.wall:
+            raise SpecError(
+                ".throttle('keep up') is for rows that come as time goes by, on Spark; replay has "
+                "them all at once: give .throttle(cpu=…) or .throttle(comparisons_per_second=…)"
+            )
         self.operator = running_join(plan)(plan, whole=keep_late)
         self.counting = counting
         self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from streamshed.arguments import Names, PerStream
+from streamshed.arguments import Names, PerStream, above, fraction, positive
 from streamshed.conditions import Pairwise, SharedKey
-from streamshed.durations import Duration
+from streamshed.durations import Duration, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError, listed
 from streamshed.selection import MEMBERS, TIME, Selection
@@ -25,6 +25,8 @@ _RESERVED = {
     IMPORTANCE: "the column of the result that holds its importance",
 }
 _MOST_STREAMS = 64
+KEEP_UP = "keep up"
+"""What is said to `.throttle` for a join that is to take no longer than its rows take to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,11 @@ class Through:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """What `.throttle` said."""
+    """What `.throttle` said: one of the first three, and how."""
 
-    comparisons: float
+    comparisons: float | None
+    cpu: float | None
+    keep_up: bool
     every: Duration
     boost: float
     part: Duration | None
@@ -74,6 +78,46 @@ class Throttle:
     buffer: int
     dropping: bool
     conserve: bool
+
+    @classmethod
+    def of(
+        cls,
+        what: object,
+        comparisons: object,
+        cpu: object,
+        *,
+        every: object,
+        part: object,
+        boost: object,
+        sample: object,
+        buffer: object,
+        dropping: object,
+        conserve: object,
+    ) -> Throttle:
+        """Read the arguments of `.throttle` that are about work."""
+        method = ".throttle()"
+        if what not in (None, KEEP_UP):
+            raise SpecError(
+                f"{method}: {what!r} is no throttle; say {KEEP_UP!r}, or name what is bounded, as "
+                "in .throttle(comparisons_per_second=1e6) or .throttle(cpu=0.5)"
+            )
+        share = None
+        if cpu is not None:
+            share = fraction(above(cpu, f"{method}: `cpu`", 0), f"{method}: `cpu`")
+        return cls(
+            comparisons=None
+            if comparisons is None
+            else above(comparisons, f"{method}: `comparisons_per_second`", 0),
+            cpu=share,
+            keep_up=what is not None,
+            every=parse(every, f"{method}: `every`"),
+            boost=above(boost, f"{method}: `boost`", 1),
+            part=None if part is None else parse(part, f"{method}: `part`"),
+            sample=fraction(sample, f"{method}: `sample`"),
+            buffer=positive(buffer, f"{method}: `buffer`"),
+            dropping=bool(dropping),
+            conserve=bool(conserve),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from streamshed.arguments import PerStream
 from streamshed.durations import Duration, describe, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError
-from streamshed.spec import Budget, RowWindows, Spec, Throttle, Through, TimeWindows
+from streamshed.spec import KEEP_UP, Budget, RowWindows, Spec, Throttle, Through, TimeWindows
 
 if TYPE_CHECKING:
     from streamshed.conditions import Pairwise, SharedKey
@@ -71,7 +71,11 @@ def _through(said: Through) -> str:
 
 
 def _throttle(said: Throttle) -> str:
-    terms = [f"comparisons_per_second={said.comparisons!r}"]
+    terms = [repr(KEEP_UP)] if said.keep_up else []
+    if said.comparisons is not None:
+        terms.append(f"comparisons_per_second={said.comparisons!r}")
+    if said.cpu is not None:
+        terms.append(f"cpu={said.cpu!r}")
     if said.every != parse("5 seconds", ""):
         terms.append(f"every={describe(said.every)!r}")
     if said.part is not None:

@@ -108,11 +108,27 @@ def test_one_shard_sheds_as_replay_does_and_goes_on_after_a_restart(spark, files
 
 
 @pytest.mark.spark
-def test_a_queue_is_refused(spark, files: Files) -> None:
+def test_a_queue_goes_on_after_a_restart(spark, files: Files) -> None:
+    data = batches(2)
+    join = JOIN.queue(rows=20).throttle(tuples_per_second=2)
+    files.write(data[:1])
+    half, expected = files.run(spark, join, shards=1), replayed(join, data[:1])
+    check_same(half, expected)
+    assert sum(stream.queued for stream in half.ledger.streams.values()) == 20
+    files.write(data[1:])
+    check_same(files.run(spark, join, shards=1), replayed(join, data))
+
+
+@pytest.mark.spark
+def test_a_queue_is_divided_among_shards(spark, files: Files) -> None:
+    join = ss.join("a", "b", "c").on("x").within(25, time="ts")
     files.write(batches(1))
-    join = JOIN.queue(rows=5).throttle(tuples_per_second=1)
-    with pytest.raises(ss.SpecError, match="not available on Spark"):
-        join.stream(files.frames(spark))
+    slow = join.queue(rows=21).throttle(tuples_per_second=1)
+    ran = files.run(spark, slow, shards=2)
+    assert ran.ledger.balanced
+    assert sum(stream.arrived for stream in ran.ledger.streams.values()) == 180
+    assert sum(stream.queued for stream in ran.ledger.streams.values()) == 21
+    assert 0 < ran.ledger.results < replayed(join, batches(1)).ledger.results
 
 
 def test_rates_that_are_told_decide_the_shares(spark, files):

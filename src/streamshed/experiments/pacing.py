@@ -19,6 +19,7 @@ from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.nested import NestedJoin
+from streamshed.operators.pacing import Pacing
 from streamshed.throttle.dropping import best_rates
 from streamshed.throttle.harvesting import Directions
 from streamshed.throttle.portions import THROTTLE
@@ -81,7 +82,7 @@ def watched(
         for _ in operator.process(piece):
             pass
         states.append(_state(operator))
-        if afresh and start == 0 and isinstance(operator, NestedJoin) and operator.controller:
+        if afresh and start == 0 and isinstance(operator, Pacing) and operator.controller:
             operator.controller.state.pace[THROTTLE] = 1.0
         start = cut
     return [
@@ -99,7 +100,7 @@ def watched(
 def _state(operator: KeyedJoin) -> Span:
     ledger = operator.ledger()
     waiting = 0.0
-    if isinstance(operator, NestedJoin) and operator.controller is not None:
+    if isinstance(operator, Pacing) and operator.controller is not None:
         waiting = operator.controller.waiting(int(operator.core.numbers[NEWEST]))
     return Span(
         results=ledger.results,

@@ -17,17 +17,19 @@ import numpy.typing as npt
 
 from streamshed.kernels.compiling import aside, implements, kernel
 from streamshed.kernels.core import NONE, Field
+from streamshed.kernels.pacing import (
+    counted_among,
+    taken_of,
+    wanted,
+    wanted_among,
+)
 from streamshed.kernels.pairs import (
     agree,
     announced,
-    counted_among,
     entered,
     left,
     mine,
     seek,
-    taken_of,
-    wanted,
-    wanted_among,
 )
 
 MOST = 1024

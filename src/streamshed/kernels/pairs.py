@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from streamshed.kernels.compiling import hook, implements, kernel
 from streamshed.kernels.core import NONE, Field
+from streamshed.kernels.pacing import wanted
 from streamshed.kernels.table import key_head
 
 
@@ -41,70 +42,6 @@ def meeting_layout(lanes: int) -> dict[str, Field]:
         "met": Field("lane", np.int64, 0, lanes * TALLIES, kept=True),
         "numbers": Field("once", np.int64, 0, NUMBERS, kept=True),
     }
-
-
-class Whole(NamedTuple):
-    """All rows of the windows are gone through."""
-
-    shape: int = 0
-
-
-@hook
-def wanted(parts, core, lane, other, offset, row):  # type: ignore[no-untyped-def]
-    """Whether a newcomer of a lane is compared with a row of another, so much older than itself."""
-    return True
-
-
-@hook
-def wanted_among(parts, lane, other, least, most):  # type: ignore[no-untyped-def]
-    """Whether a newcomer is compared with any row that is older by something in between."""
-    return True
-
-
-@hook
-def counted_among(parts, lane, other, time, times, start, end):  # type: ignore[no-untyped-def]
-    """How many of some rows, whose times stand in order, a newcomer of a time is compared with."""
-    return end - start
-
-
-@hook
-def taken_of(parts, lane, other, among):  # type: ignore[no-untyped-def]
-    """With how many of so many rows a newcomer is compared, where they are taken by lot."""
-    return among
-
-
-@hook
-def due(parts, time):  # type: ignore[no-untyped-def]
-    """Whether it is time to say anew what is gone through, before a tuple of a time comes."""
-    return False
-
-
-@hook
-def let_in(parts, core, stream):  # type: ignore[no-untyped-def]
-    """Whether a tuple that has come is processed; if not, it is shed."""
-    return True
-
-
-@hook
-def telling(parts):  # type: ignore[no-untyped-def]
-    """Whether what the newcomer meets tells how much agrees at all: parts chosen would not."""
-    return True
-
-
-@hook
-def completed(parts, core, stream, time, members, count):  # type: ignore[no-untyped-def]
-    """A result was made by a newcomer of a stream and a time with the given stored members."""
-
-
-@hook
-def worked(parts, core, stream, comparisons):  # type: ignore[no-untyped-def]
-    """A tuple was processed, with so many comparisons."""
-
-
-@hook
-def outlived(parts, core, lane):  # type: ignore[no-untyped-def]
-    """A row of a lane that no newcomer will be compared with any more, or NONE."""
-    return NONE
 
 
 @hook

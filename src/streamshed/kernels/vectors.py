@@ -5,6 +5,8 @@ product of matrices compares many newcomers with all rows of a basic window, and
 What comes out is a bit for each newcomer and place, set where the two may agree: products of single
 precision are off by a little, so the bit is generous, and the few pairs that are left are compared
 again in double precision, element by element. A place without a row has a time of its own, NEVER.
+Where the work of a join is bounded, products are taken only with basic windows that are likely to
+be gone through; if another is after all, its rows are compared one by one.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ import numpy.typing as npt
 from streamshed.kernels.compiling import driver, implements, kernel
 from streamshed.kernels.core import NEVER, NONE, Field
 from streamshed.kernels.machine import trailing_zeros
+from streamshed.kernels.pacing import (
+    wanted,
+    wanted_among,
+)
 from streamshed.kernels.pairs import (
     agree,
     alike,
@@ -26,8 +32,6 @@ from streamshed.kernels.pairs import (
     length_of,
     mine,
     seek,
-    wanted,
-    wanted_among,
 )
 
 PLACES = 256
@@ -57,6 +61,7 @@ class VectorWindows(NamedTuple):
     place_of: npt.NDArray[np.int64]  # by row, and last the newcomer's
     coming: npt.NDArray[np.int64]  # the places of the tuples of the batch
     bits: npt.NDArray[np.uint64]  # by (tuple of the batch, place)
+    ready: npt.NDArray[np.bool_]  # by (tuple of the batch, basic window): whether there are bits
     width: int
     least: float
     angle: bool
@@ -126,6 +131,7 @@ def note_likely(index, products, lengths, asked, at, slack):  # type: ignore[no-
     for k in range(asked.size):
         mine = index.lengths[index.coming[asked[k]]]
         scale = (index.least - slack if index.angle else -slack) * mine
+        index.ready[asked[k] * (words // WORDS) + at] = True
         by_length = lengths.dtype.type(scale)
         fixed = lengths.dtype.type(0.0 if index.angle else index.least)
         for word in range(products.shape[1] // 64):
@@ -258,11 +264,19 @@ def _seek(index, core, parts, meeting, batch, work, i, key, lane, step, filled):
         if not wanted_among(parts, stream, lane, time - matrix.newest, time - matrix.oldest):
             continue
         base = at * PLACES
+        ready = index.ready[i * (words // WORDS) + at]
         for place in range(base, base + matrix.used):
             met = index.times[place]
             inside = met != NEVER and earliest <= met <= latest
             if inside and wanted(parts, core, stream, lane, time - met, index.rows[place]):
                 looked += 1
+                if ready:
+                    continue
+                if alike(index, index.vectors, index.lengths, place_of_mine, place):
+                    work.partners[filled] = index.rows[place]
+                    filled += 1
+        if not ready:
+            continue
         for word in range(WORDS):
             bits = index.bits[i * words + at * WORDS + word]
             while bits != np.uint64(0):

@@ -17,6 +17,7 @@ from streamshed.operators.following import teach
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.keyed import Block, KeyedJoin, Late
 from streamshed.operators.nested import NestedJoin
+from streamshed.operators.pacing import PacedGraphJoin, PacedJoin
 from streamshed.operators.plan import Plan
 from streamshed.operators.queued import QueuedJoin
 from streamshed.operators.restoring import bare, in_order, rows_again
@@ -33,9 +34,11 @@ def running_join(plan: Plan) -> type[KeyedJoin]:
     if plan.queue is not None:
         return QueuedJoin
     if plan.graph:
-        return GraphJoin
+        return GraphJoin if plan.throttle is None else PacedGraphJoin
     if plan.pairwise is not None:
         return NestedJoin
+    if plan.throttle is not None:
+        return PacedJoin
     return AutoJoin if isinstance(plan.policy, Auto) and plan.bounded else KeyedJoin
 
 

@@ -16,6 +16,7 @@ from streamshed.kernels.core import (
     ROWS_USED,
 )
 from streamshed.kernels.hooks import followed, refollowed, taught
+from streamshed.kernels.pacing import Whole
 from streamshed.kernels.sampling import (
     Following,
     enter,
@@ -56,7 +57,7 @@ def follow(core, policy, sample, batch, work, i):  # type: ignore[no-untyped-def
     key = _followed_key(sample, hashed, shift)
     if key == NONE:
         return NONE
-    gather(true, batch, work, i, key)
+    gather(true, Whole(0), batch, work, i, key)
     results = choices(true, batch, work, i)
     missed = results - np.float64(core.numbers[RESULTS] - work.cursor[BEFORE])
     if missed > 0:

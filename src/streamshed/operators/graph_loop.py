@@ -11,13 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.kernels.compiling import aside, kernel, loop
-from streamshed.kernels.core import ARRIVALS, ARRIVED, FILTERED, NONE, PINNED, RESULTS
+from streamshed.kernels.core import ARRIVALS, ARRIVED, FILTERED, NONE, PINNED, RESULTS, SHED
 from streamshed.kernels.hooks import announced, inserted, produced, restored
+from streamshed.kernels.pacing import farthest, is_due, let_in, wanted, worked
 from streamshed.kernels.table import home_shift
 from streamshed.operators.buffers import (
+    BEFORE,
     DEPTH,
     EMITTING,
     LATECOMERS,
+    LOOKED,
     MADE,
     MEMBERS,
     MIXED,
@@ -28,16 +31,18 @@ from streamshed.operators.buffers import (
 from streamshed.operators.keyed_loop import (
     CACHED,
     DONE,
+    DUE,
     SUSPENDED,
     arrive,
     look_ahead,
     pin,
     push_out,
     settle,
+    work_done,
 )
 from streamshed.operators.net import bind, find_orders
 from streamshed.operators.probing import together
-from streamshed.operators.storing import count, store_again
+from streamshed.operators.storing import count, outlive, store_again
 from streamshed.operators.waiting import BUSY, is_ready, join_queue, release, take_first
 from streamshed.operators.weaving import (
     ask_for,
@@ -66,6 +71,9 @@ def run_graph(core, graph, sample, batch, work, out):  # type: ignore[no-untyped
     _know_tables(core, sample, cursor)
     shift = np.uint64(cursor[SHIFT])
     for i in range(cursor[NEXT], batch.time.size):
+        if cursor[EMITTING] == 0 and is_due(graph, batch, i):
+            cursor[NEXT] = i
+            return DUE
         if cursor[EMITTING] == 0 and core.table.size > CACHED:
             look_ahead(core, batch, i, shift)
             _look_ahead(core, graph, batch, i, shift)
@@ -127,18 +135,25 @@ def _process(core, graph, sample, batch, work, out, i):  # type: ignore[no-untyp
     if cursor[EMITTING] == 0:
         if not arrive(core, graph, batch, out, i, shift):
             return True
+        outlive(core, graph, graph, shift)
+        if not let_in(graph, core, batch.stream[i]):
+            count(core, batch.stream[i], SHED, 1)
+            return True
         if core.lanes[batch.stream[i]].last > 0:
             push_out(core, graph, sample, batch.stream[i], cursor)
         pin(core, batch.hash[i], shift)
         bind(graph.net, np.int64(batch.stream[i]), batch.hashes[i], 0)
         announced(graph, core, batch, i)
         _measure(core, graph, np.int64(batch.stream[i]), shift)
+        cursor[LOOKED] = 0
+        cursor[BEFORE] = core.numbers[RESULTS]
         _begin(core, graph, batch, work, i, shift)
     if cursor[DEPTH] != NONE:
         if not _emit(core, graph, batch, work, out, i, shift):
             cursor[EMITTING] = 1
             return False
         cursor[EMITTING] = 0
+    worked(graph, core, batch.stream[i], work_done(core, cursor))
     settle(core, graph, batch, i, core.numbers[PINNED], np.int64(NONE), shift)
     return True
 
@@ -247,19 +262,22 @@ def _next_row(core, graph, batch, work, i, depth):  # type: ignore[no-untyped-de
         return row
     level = graph.net.levels[batch.stream[i] * (graph.net.settings.streams - 1) + depth]
     time = batch.time[i]
-    reach = core.lanes[batch.stream[i]].window
-    window = core.lanes[level.stream].window
+    stream = np.int64(batch.stream[i])
+    reach = core.lanes[stream].window
+    window = farthest(graph, core, stream, level.stream)
     head = group.start
     while row != NONE:
         ahead = core.rows[row].time - time
         if -ahead > window:  # all that follow are older still
             break
+        work.cursor[LOOKED] += 1
         following = next_older(core, graph, level.index, row)
         if following == head:
             following = np.int64(NONE)
         if (
             ahead <= reach
             and core.rows[row].stream == level.stream
+            and wanted(graph, core, stream, level.stream, -ahead, row)
             and fits_row(graph, row, level.stream, level.compared)
         ):
             if ahead > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,10 @@ from streamshed.operators.comparing import Compared
 from streamshed.operators.plan import PARTS, Plan
 from streamshed.operators.room import enough
 
+Likely = Callable[[npt.NDArray[np.int64], int, int, tuple[int, int]], npt.NDArray[np.bool_]]
+"""Which of some tuples of the batch will look for partners, given their numbers and their lane,
+among rows of another lane whose times are in a span."""
+
 INDEX = "index."
 """What the names of its arrays begin with."""
 PIECE = 768
@@ -47,6 +52,7 @@ class Index:
         self.compared = compared
         self.memory = memory
         self.room = 0
+        self.multiplied = 0
         self.keyed = bool(plan.streams[0].key)
         self.state: Any = self._empty(plan.pairwise, shape)
 
@@ -56,9 +62,14 @@ class Index:
         return max(1, self.compared.width)
 
     @property
+    def multiplies(self) -> bool:
+        """Whether tuples are compared with many rows at once, before they are processed."""
+        return self.kind is VectorWindows
+
+    @property
     def piece(self) -> int:
         """How many tuples are to be processed at once."""
-        return PIECE if isinstance(self.state, VectorWindows) else BOUNDLESS
+        return PIECE if self.multiplies else BOUNDLESS
 
     def _empty(self, condition: Pairwise, shape: Shape) -> Any:
         kind: type = {True: Numbers, False: SortedWindows}[self.keyed]
@@ -67,9 +78,9 @@ class Index:
         match condition:
             case Near(distance=distance):
                 given["distance"] = distance
-            case Where(function=function):
+            case Where():
                 kind = Records
-                given["function"] = compiled(function, self.compared.dtype)
+                given["function"] = compiled(condition, self.compared.dtype)
             case Cosine(at_least=least) | InnerProduct(at_least=least):
                 kind = Vectors if self.keyed else VectorWindows
                 angle = isinstance(condition, Cosine)
@@ -77,6 +88,7 @@ class Index:
                 if not self.keyed:
                     given["coming"] = np.empty(0, np.int64)
                     given["bits"] = np.empty(0, np.uint64)
+                    given["ready"] = np.empty(0, np.bool_)
         self.kind = kind
         self.newest = np.full(len(self.plan.streams), NONE, np.int64)
         state: Any = make(kind, self.layout(), shape, self.memory, INDEX, **given)
@@ -109,13 +121,13 @@ class Index:
             self.room = enough(self.room, used + pieces + shape.lanes)
         self.state = grown(self.state, self.layout(), shape, self.memory, INDEX)
 
-    def take(self, batch: Batch, values: npt.NDArray[Any], seeking: bool) -> None:
+    def take(self, batch: Batch, values: npt.NDArray[Any], seek: Likely | None) -> None:
         """Take the values of tuples to come.
 
         Args:
             batch: the tuples.
             values: what they are compared by.
-            seeking: whether they will look for partners.
+            seek: says whether tuples will look for partners among rows; None if they will not.
         """
         if self.kind is not VectorWindows:
             self.state = self.state._replace(coming=np.ascontiguousarray(values).reshape(-1))
@@ -124,12 +136,13 @@ class Index:
         places = np.empty(batch.time.size, np.int64)
         self.state = self.state._replace(coming=places)
         give_places(self.state, batch.stream, values.reshape(-1), self.newest)
-        if seeking:
-            words = self.room * vectors.WORDS
-            self.state = self.state._replace(bits=np.zeros(places.size * words, np.uint64))
-            self._multiply(batch, values)
+        if seek is not None:
+            matrices = places.size * self.room
+            bits = np.zeros(matrices * vectors.WORDS, np.uint64)
+            self.state = self.state._replace(bits=bits, ready=np.zeros(matrices, np.bool_))
+            self._multiply(batch, values, seek)
 
-    def _multiply(self, batch: Batch, values: npt.NDArray[Any]) -> None:
+    def _multiply(self, batch: Batch, values: npt.NDArray[Any], seek: Likely) -> None:
         """Find who may agree with whom, by products of matrices."""
         state, matrices = self.state, self.state.matrices
         whole = state.vectors.reshape(-1, PLACES, self.width)
@@ -139,8 +152,7 @@ class Index:
             asked = np.flatnonzero(batch.stream == lane)
             if not asked.size:
                 continue
-            mine = values[asked]
-            window = stream.window
+            mine, window = values[asked], stream.window
             first, last = int(batch.time[asked].min()), int(batch.time[asked].max())
             for at in np.flatnonzero((matrices["lane"] != NONE) & (matrices["lane"] != lane)):
                 other = self.plan.streams[matrices["lane"][at]].window
@@ -148,10 +160,22 @@ class Index:
                 ahead = window is not None and matrices["oldest"][at] > last + window
                 if (gone or ahead) and at not in fresh:
                     continue
+                some = seek(asked, lane, int(matrices["lane"][at]), self._span(batch, int(at)))
+                if not some.any():
+                    continue
                 used = -(-int(matrices["used"][at]) // 64) * 64
-                products = mine @ whole[at, :used].T
+                products = (mine if some.all() else mine[some]) @ whole[at, :used].T
+                self.multiplied += products.size
                 lengths = state.lengths[at * PLACES : at * PLACES + used].astype(values.dtype)
-                note_likely(state, products, lengths, asked, at, slack)
+                note_likely(state, products, lengths, asked[some], at, slack)
+
+    def _span(self, batch: Batch, at: int) -> tuple[int, int]:
+        """The oldest and the newest time of the rows of a basic window, those to come included."""
+        matrix = self.state.matrices[at]
+        times = batch.time[self.state.coming // PLACES == at]
+        if matrix["live"]:
+            times = np.append(times, [matrix["oldest"], matrix["newest"]])
+        return int(times.min()), int(times.max())
 
     def nbytes(self, used: Shape) -> int:
         """Bytes in use."""
@@ -165,8 +189,9 @@ class Index:
 
 
 @cache
-def compiled(function: Any, dtype: np.dtype[Any]) -> Any:
-    """A function of two members, compiled for records of a type."""
+def compiled(condition: Where, dtype: np.dtype[Any]) -> Any:
+    """The function of a condition, compiled for records of a type, once for all that say it."""
+    function: Any = condition.function
     record = numba.from_dtype(dtype)
     jitted = function if hasattr(function, "py_func") else numba.njit(function)
     try:

@@ -223,7 +223,7 @@ class KeyedJoin:
 
     def _loop(self, batch: Batch) -> int:
         """Let the loop run until the batch is done or the output buffer is full."""
-        status: int = run(self.core, self.state, self.sample, batch, self.work, self.out)
+        status: int = run(self.core, self.teller, self.sample, batch, self.work, self.out)
         return status
 
     def _block(self, made: int) -> Block:

@@ -31,6 +31,7 @@ from streamshed.kernels.core import (
 from streamshed.kernels.hooks import admits, announced, inserted, mark, restored, victim
 from streamshed.kernels.lanes import older_row, oldest
 from streamshed.kernels.machine import prefetch
+from streamshed.kernels.pacing import is_due, let_in, worked
 from streamshed.kernels.sampling import may_be_followed
 from streamshed.kernels.table import (
     ONE,
@@ -49,15 +50,17 @@ from streamshed.operators.buffers import (
     EMITTING,
     GROUPS,
     LATECOMERS,
+    LOOKED,
     NEXT,
     SAMPLE_SHIFT,
     SHIFT,
 )
 from streamshed.operators.following import follow, push_out_followed, tell_time
 from streamshed.operators.probing import emit, gather
-from streamshed.operators.storing import count, expire, remove, store, store_again
+from streamshed.operators.storing import count, expire, outlive, remove, store, store_again
 
-DONE, SUSPENDED = 0, 1
+DONE, SUSPENDED, DUE = range(3)
+"""Why the loop was left; DUE: what is gone through has to be said anew."""
 
 CACHED = 1 << 14
 """Directories up to this size, and what hangs below them, stay in the cache by themselves."""
@@ -73,13 +76,20 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
         if cursor[EMITTING] == 0:
             if core.table.size > CACHED:
                 look_ahead(core, batch, i, np.uint64(cursor[SHIFT]))
+            if is_due(policy, batch, i):
+                cursor[NEXT] = i
+                return DUE
             if not arrive(core, policy, batch, out, i, np.uint64(cursor[SHIFT])):
+                continue
+            outlive(core, policy, policy, np.uint64(cursor[SHIFT]))
+            if not let_in(policy, core, batch.stream[i]):
+                _turn_away(core, policy, sample, batch, work, i)
                 continue
             if core.lanes[lane_of(core, batch.stream[i])].last > 0:
                 push_out(core, policy, sample, batch.stream[i], cursor)
             key = pin(core, batch.hash[i], np.uint64(cursor[SHIFT]))
             announced(policy, core, batch, i)
-            gather(core, batch, work, i, key)
+            gather(core, policy, batch, work, i, key)
             cursor[BEFORE] = core.numbers[RESULTS]
         key = core.numbers[PINNED]
         if cursor[GROUPS] > 0:
@@ -88,12 +98,28 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
                 cursor[EMITTING] = 1
                 return SUSPENDED
             cursor[EMITTING] = 0
+        worked(policy, core, batch.stream[i], work_done(core, cursor))
         followed = np.int64(NONE)
         if may_be_followed(sample, batch.hash[i]):
             followed = np.int64(follow(core, policy, sample, batch, work, i))
         settle(core, policy, batch, i, key, followed, np.uint64(cursor[SHIFT]))
     cursor[NEXT] = 0
     return DONE
+
+
+@kernel
+def _turn_away(core, policy, sample, batch, work, i):  # type: ignore[no-untyped-def]
+    """Shed a tuple for which there is no time; all that it would have made is missed."""
+    count(core, batch.stream[i], SHED, 1)
+    work.cursor[BEFORE] = core.numbers[RESULTS]
+    if may_be_followed(sample, batch.hash[i]):
+        follow(core, policy, sample, batch, work, i)
+
+
+@kernel
+def work_done(core, cursor):  # type: ignore[no-untyped-def]
+    """What a tuple has cost: to be looked up, the rows looked at, and the results made."""
+    return 1 + cursor[LOOKED] + core.numbers[RESULTS] - cursor[BEFORE]
 
 
 @kernel

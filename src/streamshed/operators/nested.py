@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.errors import InputError
-from streamshed.estimates import Tally
-from streamshed.kernels.core import BOUNDLESS, Field, make
+from streamshed.kernels.core import BOUNDLESS, FATES, STORED, Field, make
+from streamshed.kernels.pacing import (
+    Whole,
+)
 from streamshed.kernels.pairs import (
     AGREED,
     COMPARISONS,
@@ -21,25 +23,26 @@ from streamshed.kernels.pairs import (
     TALLIES,
     Meeting,
     Records,
-    Whole,
     meeting_layout,
 )
 from streamshed.ledger import Ledger
 from streamshed.operators.buffers import EMITTING, NEXT, Batch
 from streamshed.operators.checkpoint import Head
-from streamshed.operators.indexing import Index
-from streamshed.operators.keyed import Block, KeyedJoin, Late
+from streamshed.operators.indexing import Index, Likely
+from streamshed.operators.keyed import Block, Late
 from streamshed.operators.keyed_loop import DONE
-from streamshed.operators.nested_loop import DUE, enter_again, run_nested, withdraw
+from streamshed.operators.nested_loop import enter_again, run_nested, withdraw
+from streamshed.operators.pacing import Pacing
 from streamshed.operators.pairing import Paired
 from streamshed.operators.restoring import Rows, owned
-from streamshed.operators.throttling import PORTIONS, Controller
+from streamshed.operators.throttling import KEPT, Controller, Known
+from streamshed.throttle.portions import LOOP
 
 MEETING = "meeting."
 """What the names of the arrays begin with that say how streams are gone through."""
 
 
-class NestedJoin(KeyedJoin):
+class NestedJoin(Pacing):
     """A running join of streams by a condition that every two members of a result meet."""
 
     def _begin(self) -> None:
@@ -50,10 +53,6 @@ class NestedJoin(KeyedJoin):
         self.index = Index(self.plan, self.intake.compared, self.shape, self.memory)
         lanes = self.shape.lanes
         self.meeting = make(Meeting, meeting_layout(lanes), self.shape, self.memory, MEETING)
-        throttle = self.plan.throttle
-        self.controller = (
-            None if throttle is None else Controller(self.plan, throttle, self.shape, self.memory)
-        )
         self.failed: Exception | None = None
         self._set_orders()
 
@@ -88,14 +87,42 @@ class NestedJoin(KeyedJoin):
 
     def _pieces(self, batch: Batch, seeking: bool) -> Iterator[Batch]:
         """The batch, as much at a time as the index takes, which knows the values then."""
-        size = batch.time.size
-        for start in range(0, max(1, size), self.index.piece):
-            columns = (column[start : start + self.index.piece] for column in batch)
-            part = Batch(*(owned(column) for column in columns))
+        size, start = batch.time.size, 0
+        while True:
+            end = min(size, start + self.index.piece)
+            if seeking and self.controller is not None and end > start and self.index.multiplies:
+                end = self._until_due(self.controller, batch, start, end)
+            part = Batch(*(owned(column[start:end]) for column in batch))
             if start > 0:
                 self.index.make_room(self.shape, part.time.size)
-            self.index.take(part, self._values(part), seeking)
+            with self.timed(LOOP):
+                self.index.take(part, self._values(part), self._likely(part) if seeking else None)
             yield part
+            start = end
+            if start >= size:
+                return
+
+    def _until_due(self, controller: Controller, batch: Batch, start: int, end: int) -> int:
+        """Where the throttle is set anew next; if that is now, it is done before all else.
+
+        It has to be known of tuples what they will go through before they are processed.
+        """
+        known = np.ones(end - start, np.bool_) if batch.null.size == 0 else ~batch.null[start:end]
+        times = batch.time[start:end]
+        if known[0] and controller.is_due(times[:1])[0]:
+            controller.adapt(self._known(), int(times[0]))
+        due = np.flatnonzero(known & controller.is_due(times))
+        return start + int(due[0]) if due.size else end
+
+    def _likely(self, batch: Batch) -> Likely:
+        """Who will look for partners among which rows: all of them, or those of chosen parts."""
+        controller = self.controller
+        if controller is None or not self.index.multiplies:
+            return lambda asked, *_: np.ones(asked.size, np.bool_)
+        modes = controller.foreseen(self.core, batch.stream)
+        return lambda asked, lane, other, span: controller.wants(
+            modes[asked], batch.time[asked], lane, other, span
+        )
 
     def _values(self, batch: Batch) -> npt.NDArray[Any]:
         """What tuples are compared by, from the users' rows."""
@@ -109,13 +136,16 @@ class NestedJoin(KeyedJoin):
                 values[mine] = compared.read(stream, rows)
         return values
 
-    def _loop(self, batch: Batch) -> int:
-        while (status := self._go_on(batch)) == DUE:
-            assert self.controller is not None
-            self._set_orders()
-            time = int(batch.time[self.work.cursor[NEXT]])
-            self.controller.adapt(self.core, self.meeting, time)
-        return status
+    def _known(self) -> Known:
+        self._set_orders()
+        assert self.controller is not None
+        lanes = self.shape.lanes
+        met = self.meeting.met.reshape(lanes, lanes, TALLIES)
+        share = (met[:, :, AGREED] + 0.05) / (met[:, :, LOOKED] + 100.0)
+        met[:] = (met * KEPT).astype(np.int64)
+        stored = self.core.counts.reshape(-1, FATES)[:, STORED] / self.controller.state.admitted
+        sizes = np.broadcast_to(np.maximum(stored, 1.0), (lanes, lanes))
+        return Known(self.meeting.orders.reshape(lanes, lanes - 1), sizes, share)
 
     def _go_on(self, batch: Batch) -> int:
         if not isinstance(self.index.state, Records):
@@ -155,13 +185,7 @@ class NestedJoin(KeyedJoin):
 
     def ledger(self) -> Ledger:
         """The accounts as they stand."""
-        made = int(self.meeting.numbers[COMPARISONS])
-        throttle = None if self.controller is None else self.controller.fraction
-        return replace(super().ledger(), comparisons=made, throttle=throttle)
-
-    def missed(self, lately: bool = False) -> Tally | None:
-        """What is known of the results missed: nothing where parts of windows are left out."""
-        return super().missed(lately) if self.controller is None else None
+        return replace(super().ledger(), comparisons=int(self.meeting.numbers[COMPARISONS]))
 
     def state_bytes(self) -> int:
         """Bytes in use beyond the users' rows."""
@@ -170,15 +194,7 @@ class NestedJoin(KeyedJoin):
     # -- stop and go on --------------------------------------------------------------------------
 
     def _states(self) -> list[tuple[str, Any, dict[str, Field]]]:
-        meeting = (MEETING, self.meeting, meeting_layout(self.shape.lanes))
-        states = [*super()._states(), meeting]
-        if self.controller is not None:
-            states.append((PORTIONS, self.controller.state, self.controller.layout()))
-        return states
-
-    def left_by(self, head: Head) -> bool:
-        """Never: the index is made anew from the rows."""
-        return False
+        return [*super()._states(), (MEETING, self.meeting, meeting_layout(self.shape.lanes))]
 
     def _store_again(self, head: Head, rows: Rows, anew: bool) -> None:
         done = 0

@@ -16,6 +16,13 @@ import numpy as np
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import ARRIVALS, ARRIVED, NONE, PINNED, RESULTS, SHED
 from streamshed.kernels.hooks import inserted, produced, restored
+from streamshed.kernels.pacing import (
+    completed,
+    is_due,
+    let_in,
+    telling,
+    worked,
+)
 from streamshed.kernels.pairs import (
     AGREED,
     COMPARISONS,
@@ -23,14 +30,8 @@ from streamshed.kernels.pairs import (
     LOOKED,
     TALLIES,
     announced,
-    completed,
-    due,
     in_order,
-    let_in,
-    outlived,
     seek,
-    telling,
-    worked,
 )
 from streamshed.kernels.table import home_shift
 from streamshed.operators.buffers import (
@@ -43,11 +44,17 @@ from streamshed.operators.buffers import (
     SAMPLE_SHIFT,
     SHIFT,
 )
-from streamshed.operators.keyed_loop import DONE, SUSPENDED, arrive, pin, push_out, settle, unpin
-from streamshed.operators.storing import count, remove, store_again
-
-DUE = 2
-"""Why the loop was left: what is gone through has to be said anew."""
+from streamshed.operators.keyed_loop import (
+    DONE,
+    DUE,
+    SUSPENDED,
+    arrive,
+    pin,
+    push_out,
+    settle,
+    unpin,
+)
+from streamshed.operators.storing import count, outlive, store_again
 
 
 @loop
@@ -60,12 +67,11 @@ def run_nested(core, paired, sample, parts, meeting, batch, work, out):  # type:
     for i in range(cursor[NEXT], batch.time.size):
         cursor[NEXT] = i
         if cursor[EMITTING] == 0:
-            known = batch.null.size == 0 or not batch.null[i]
-            if known and due(parts, batch.time[i]):
+            if is_due(parts, batch, i):
                 return DUE
             if not arrive(core, paired, batch, out, i, shift):
                 continue
-            _outlive(core, paired, parts, shift)
+            outlive(core, paired, parts, shift)
             if not let_in(parts, core, batch.stream[i]):
                 count(core, batch.stream[i], SHED, 1)
                 continue
@@ -85,17 +91,6 @@ def run_nested(core, paired, sample, parts, meeting, batch, work, out):  # type:
         settle(core, paired, batch, i, key, np.int64(NONE), shift)
     cursor[NEXT] = 0
     return DONE
-
-
-@kernel
-def _outlive(core, paired, parts, shift):  # type: ignore[no-untyped-def]
-    """Shed the rows that no newcomer will be compared with any more, if memory is to be saved."""
-    for lane in range(core.settings.lanes):
-        row = outlived(parts, core, lane)
-        while row != NONE:
-            count(core, lane, SHED, 1)
-            remove(core, paired, row, shift)
-            row = outlived(parts, core, lane)
 
 
 @kernel

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from streamshed.kernels import hooks, pairs
 from streamshed.kernels.compiling import implements
+from streamshed.operators.passing import passes_on
 
 
+@passes_on("admits", "victim", "mark", "produced")
 class Paired(NamedTuple):
     """A policy, and the index of what rows are compared by."""
 
@@ -35,23 +37,3 @@ def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def
 def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
     pairs.entered(policy.index, core, row)
     hooks.restored(policy.policy, core, row, marked)
-
-
-@implements(hooks.admits, Paired)
-def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
-    return hooks.admits(policy.policy, core, pool, key, stream, time, worth)
-
-
-@implements(hooks.victim, Paired)
-def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
-    return hooks.victim(policy.policy, core, pool, arrival)
-
-
-@implements(hooks.mark, Paired)
-def _mark(policy, core, row):  # type: ignore[no-untyped-def]
-    return hooks.mark(policy.policy, core, row)
-
-
-@implements(hooks.produced, Paired)
-def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
-    hooks.produced(policy.policy, core, key, stream, pattern, members, count)

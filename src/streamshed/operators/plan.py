@@ -102,8 +102,15 @@ class QueuePlan:
 class ThrottlePlan:
     """How much work a join may do, in units of its time."""
 
-    capacity: float
-    """Comparisons in a unit of time."""
+    capacity: float | None
+    """Work in a unit of time: comparisons, or rows looked at and results; None if it is found by
+    the clock of the machine."""
+    share: float | None
+    """Or the part of the machine's time that the join may take, by the time of its own."""
+    wall: bool
+    """Whether that is the time of a clock on the wall, or of one core."""
+    second: float
+    """The seconds of a unit of time."""
     every: int
     """How often what is gone through is said anew (Δ)."""
     boost: float
@@ -146,7 +153,7 @@ class Plan:
     shards: tuple[int, ...] = ()
     """The labels of all parts, where the join is done in parts and this is one of them."""
     shares: tuple[int, ...] = ()
-    """The shards along the axis of each attribute, where the parts are those of a graph join."""
+    """The shards along each axis, where the join is done in parts and streams share no key."""
     through: RelationPlan | None = None
     """The relation by way of which streams are joined, or None where they share a key."""
     queue: QueuePlan | None = None

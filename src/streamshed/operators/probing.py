@@ -13,18 +13,29 @@ from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import NONE, RESULTS
 from streamshed.kernels.hooks import produced
 from streamshed.kernels.machine import ones
+from streamshed.kernels.pacing import farthest, met, wanted
 from streamshed.kernels.table import ONE, key_head, key_lanes, lane_of
-from streamshed.operators.buffers import GROUPS, MADE, MEMBERS, MIXED
+from streamshed.operators.buffers import GROUPS, LOOKED, MADE, MEMBERS, MIXED
 
 
 @kernel
-def gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
-    """Collect the partners of a tuple by stream; no groups if it completes nothing."""
+def gather(core, parts, batch, work, i, key):  # type: ignore[no-untyped-def]
+    """Collect the partners of a tuple by stream; no groups if it completes nothing.
+
+    Args:
+        core: the state of the join.
+        parts: says what of the windows is gone through.
+        batch: the tuples.
+        work: room for the partners.
+        i: the tuple.
+        key: its key.
+    """
     settings = core.settings
     work.cursor[GROUPS] = 0
     work.cursor[MIXED] = 0
+    work.cursor[LOOKED] = 0
     if settings.by:
-        _gather_by_stream(core, batch, work, i, key)
+        _gather_by_stream(core, parts, batch, work, i, key)
         return
     stream = np.int64(batch.stream[i])
     others = key_lanes(core, key) & ~(ONE << np.uint64(stream))
@@ -37,7 +48,8 @@ def gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
         if (others >> np.uint64(lane)) & ONE == np.uint64(0):
             continue
         work.groups[groups].start = filled
-        filled = collect(core, batch, work, i, key, lane, filled)
+        filled = collect(core, parts, batch, work, i, key, lane, filled)
+        met(parts, core, stream, lane, filled - work.groups[groups].start)
         if filled > work.groups[groups].start:
             work.groups[groups].choice = work.groups[groups].start
             groups += 1
@@ -49,20 +61,24 @@ def gather(core, batch, work, i, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def collect(core, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
+def collect(core, parts, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
     """Append the rows below an entry that are within their windows together with a tuple."""
     rows = core.rows
     time = batch.time[i]
     stream = batch.stream[i]
-    reach = core.lanes[lane_of(core, stream)].window
-    window = core.lanes[lane].window
+    own = lane_of(core, stream)
+    reach = core.lanes[own].window
+    window = farthest(parts, core, own, lane)
     head = key_head(core, key, lane)
     row = head
+    looked = 0
     while True:
         ahead = rows[row].time - time
         if -ahead > window:  # all that follow are older still
             break
-        if ahead <= reach and (rows[row].stream != stream):
+        looked += 1
+        fits = ahead <= reach and rows[row].stream != stream
+        if fits and wanted(parts, core, own, lane, -ahead, row):
             work.partners[filled] = row
             filled += 1
             if ahead > 0:
@@ -70,16 +86,17 @@ def collect(core, batch, work, i, key, lane, filled):  # type: ignore[no-untyped
         row = np.int64(rows[row].older)
         if row == head:
             break
+    work.cursor[LOOKED] += looked
     return filled
 
 
 @kernel
-def _gather_by_stream(core, batch, work, i, key):  # type: ignore[no-untyped-def]
+def _gather_by_stream(core, parts, batch, work, i, key):  # type: ignore[no-untyped-def]
     """The same where one list holds the rows of all streams: sort them into groups."""
     if key_head(core, key, 0) == NONE:
         return
     rows = core.rows
-    filled = collect(core, batch, work, i, key, 0, 0)
+    filled = collect(core, parts, batch, work, i, key, 0, 0)
     groups = 0
     for j in range(filled):
         stream = rows[work.partners[j]].stream

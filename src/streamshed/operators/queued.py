@@ -20,6 +20,7 @@ from streamshed.operators.keyed_loop import DONE
 from streamshed.operators.restoring import Rows
 from streamshed.operators.waiting import (
     CAME,
+    COUNT,
     LATEST,
     Waiting,
     new_queue,
@@ -57,6 +58,11 @@ class QueuedJoin(GraphJoin):
     def _make_room(self, tuples: int, followed: int) -> None:
         # Those that wait may be processed with the tuples that come.
         super()._make_room(tuples + len(self.queue.after), followed)
+
+    def advance(self, newest: npt.NDArray[np.int64]) -> None:
+        """Let time go on between batches, unless somebody waits, who would be late then."""
+        if self.queue.numbers[COUNT] == 0:
+            super().advance(newest)
 
     def ledger(self) -> Ledger:
         """The accounts as they stand, with those that wait and those that waited in vain."""

@@ -68,13 +68,13 @@ def new_sample(plan: Plan, core: Core, shape: Shape, memory: Memory, least: floa
     true.pools["budget"] = BOUNDLESS - 1
     sample = make(Sample, sample_layout(), shape, memory, SAMPLE, core=true)
     budgets = [rows for rows in core.pools["budget"].tolist() if rows < BOUNDLESS]
-    if not budgets or plan.rate == 0:
+    if (not budgets and plan.throttle is None) or plan.rate == 0:
         return sample
     sieve = sample.sieve[0]
     sieve["limit"] = 2**64 - 1
     sieve["salt"] = (plan.seed + 1) * int(GOLDEN) % 2**64
     sieve["rate"] = 1.0
-    asked = max(LEAST, min(least, LESSONS / sum(budgets)))
+    asked = max(LEAST, min(least, LESSONS / sum(budgets))) if budgets else LEAST
     sieve["least"] = asked if plan.rate is None else plan.rate
     sieve["capacity"] = max(CAPACITY, sum(budgets) // PART) if plan.rate is None else BOUNDLESS
     sieve["ordinary"], sieve["patience"] = ORDINARY, PATIENCE

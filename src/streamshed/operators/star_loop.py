@@ -256,7 +256,7 @@ def _gather(core, through, batch, work, i, shift):  # type: ignore[no-untyped-de
         if key == NONE or key_head(core, key, lane) == NONE:
             return False
         start = filled
-        filled = collect(core, batch, work, i, key, lane, start)
+        filled = collect(core, through, batch, work, i, key, lane, start)
         filled = _only_valid(core, facts, work, place, start, filled)
         if filled == start:
             return False

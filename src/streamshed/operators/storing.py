@@ -12,10 +12,12 @@ from streamshed.kernels.core import (
     NONE,
     PINNED,
     ROWS_USED,
+    SHED,
     STORED,
 )
 from streamshed.kernels.hooks import removed
 from streamshed.kernels.lanes import lane_append, lane_remove, oldest
+from streamshed.kernels.pacing import outlived
 from streamshed.kernels.table import (
     add_occurrence,
     drop_key,
@@ -47,6 +49,17 @@ def expire(core, policy, shift):  # type: ignore[no-untyped-def]
                 break
             count(core, core.rows[row].stream, EXPIRED, 1)
             remove(core, policy, row, shift)
+
+
+@kernel
+def outlive(core, policy, parts, shift):  # type: ignore[no-untyped-def]
+    """Shed the rows that no newcomer will be compared with any more, if memory is to be saved."""
+    for lane in range(core.settings.lanes):
+        row = outlived(parts, core, lane)
+        while row != NONE:
+            count(core, lane, SHED, 1)
+            remove(core, policy, row, shift)
+            row = outlived(parts, core, lane)
 
 
 @kernel

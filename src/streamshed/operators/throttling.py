@@ -7,34 +7,49 @@ chosen that make the most results for that much work.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.core import (
+    ARRIVALS,
     BOUNDLESS,
-    FATES,
     NEVER,
-    STORED,
     Core,
     Field,
     Memory,
     Shape,
     make,
 )
-from streamshed.kernels.pairs import AGREED, LOOKED, TALLIES, Meeting
 from streamshed.operators.plan import Plan, ThrottlePlan
 from streamshed.throttle.correlations import new_histograms, scores_of
 from streamshed.throttle.dropping import best_rates
 from streamshed.throttle.harvesting import Directions, Ranked, full_cost, greedy, ranked
 from streamshed.throttle.portions import (
     BUSY_UNTIL,
+    CAPACITY,
+    DROPPED,
+    ELAPSED,
+    HARVESTED,
+    LOOP,
+    MEASURED,
     NEXT_DUE,
     POPPED,
     PUSHED,
+    REST,
+    SHREDDED,
     SPENT,
+    TAKEN,
     THROTTLE,
     TOLD,
+    WHOLE,
+    WORK,
     Portions,
+    modes_to_come,
     portions_layout,
 )
 
@@ -44,8 +59,31 @@ KEPT = 0.8
 """How much what was learned counts after each adaptation."""
 
 
+LEAST = 0.05
+"""The part of the time allowed that is left for the loop, whatever the rest takes."""
+RARELY = 1 / 8
+"""Vectors are multiplied faster than compared one by one, by about so much."""
+LOWEST = 1e-4
+"""The throttle never falls below this: it takes its time to rise again."""
+
+
+class Known(NamedTuple):
+    """What is known of the streams, by stream of the newcomer."""
+
+    orders: npt.NDArray[np.int64]  # by (stream, step): who is gone through
+    sizes: npt.NDArray[np.float64]  # by (stream, other): the rows that a newcomer looks at
+    shares: npt.NDArray[np.float64]  # by (stream, other): the part of them that match
+
+
 class Controller:
-    """Says what is gone through."""
+    """Says what is gone through.
+
+    Args:
+        plan: the join.
+        throttle: how much work it may do.
+        shape: how many streams there are.
+        memory: where the arrays are.
+    """
 
     def __init__(self, plan: Plan, throttle: ThrottlePlan, shape: Shape, memory: Memory) -> None:
         self.plan, self.throttle = plan, throttle
@@ -65,16 +103,19 @@ class Controller:
             PORTIONS,
             histograms=histograms,
             most=self.most,
-            capacity=throttle.capacity,
             sample=throttle.sample,
             buffer=throttle.buffer,
+            indexed=plan.pairwise is None,
         )
         state.pace[THROTTLE] = 1.0
         state.pace[BUSY_UNTIL] = -np.inf
+        state.pace[CAPACITY] = np.inf if throttle.capacity is None else throttle.capacity
         state.steps[NEXT_DUE] = NEVER
         state.part[:], state.parts[:] = part, parts
         state.admitted[:] = 1.0
         state.reach[:] = BOUNDLESS
+        self.clock = time.perf_counter if throttle.wall else time.process_time
+        self.seconds = 0.0
         self.state = state._replace(histograms=histograms._replace(counts=state.counts))
 
     def layout(self) -> dict[str, Field]:
@@ -87,27 +128,117 @@ class Controller:
         """The part of the full join that is done (z)."""
         return float(self.state.pace[THROTTLE])
 
-    def waiting(self, time: int) -> float:
-        """The comparisons that tuples still wait for at a time: they count as made, but are not."""
-        return float(max(0.0, self.state.pace[BUSY_UNTIL] - time) * self.throttle.capacity)
+    @property
+    def capacity(self) -> float | None:
+        """The work that may be done in a unit of time; None while that is not known."""
+        capacity = float(self.state.pace[CAPACITY])
+        return capacity if capacity < np.inf else None
 
-    def adapt(self, core: Core, meeting: Meeting, time: int) -> None:
+    @property
+    def work(self) -> int:
+        """The work done so far."""
+        return int(self.state.steps[WORK])
+
+    @property
+    def dropped(self) -> int:
+        """The tuples that were shed as they came."""
+        return int(self.state.told.reshape(-1, TOLD)[:, DROPPED].sum())
+
+    def waiting(self, time: int) -> float:
+        """The work that tuples still wait for at a time: it counts as done, but is not."""
+        behind = max(0.0, float(self.state.pace[BUSY_UNTIL]) - time)
+        return behind * float(self.state.pace[CAPACITY]) if behind else 0.0
+
+    @contextmanager
+    def timed(self, pace: int | None = REST) -> Iterator[None]:
+        """Count the seconds until the end, those of the loop, whose work is bounded, or all else.
+
+        What is counted within another is counted once.
+
+        Args:
+            pace: LOOP or REST; None for what is not to count: compiling, above all.
+        """
+        before, counted = self.clock(), self.seconds
+        try:
+            yield
+        finally:
+            seconds = self.clock() - before - (self.seconds - counted)
+            self.seconds += seconds
+            if pace is not None:
+                self.state.pace[pace] += seconds
+
+    def is_due(self, time: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether the throttle is set anew before tuples of some times."""
+        due: npt.NDArray[np.bool_] = time >= self.state.steps[NEXT_DUE]
+        return due
+
+    def foreseen(self, core: Core, streams: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """How the next tuples will go through windows, as long as the throttle stays."""
+        modes = np.empty(streams.size, np.int64)
+        arrivals = int(core.numbers[ARRIVALS])
+        modes_to_come(self.state, core.settings.seed, arrivals, streams, modes)
+        return modes
+
+    def wants(
+        self,
+        modes: npt.NDArray[np.int64],
+        time: npt.NDArray[np.int64],
+        lane: int,
+        other: int,
+        span: tuple[int, int],
+    ) -> npt.NDArray[np.bool_]:
+        """Which newcomers are likely to go through rows of another lane whose times are in a span.
+
+        Those that learn go through a random part of them, or through all of them if they have found
+        others before: where the throttle is low, it is not worth while to say beforehand.
+        """
+        state, lanes = self.state, len(self.plan.streams)
+        chosen = state.chosen.reshape(lanes, lanes, self.most)[lane, other]
+        before = np.concatenate([[0], np.cumsum(chosen)])
+        part, last = state.part[other], state.parts[other] - 1
+        youngest, eldest = (np.clip((time - end) // part, 0, last) for end in span[::-1])
+        harvested = (modes == HARVESTED) & (before[eldest + 1] > before[youngest])
+        shredded = (modes == SHREDDED) & (self.fraction > RARELY)
+        wanted: npt.NDArray[np.bool_] = (modes == WHOLE) | shredded | harvested
+        return wanted
+
+    def adapt(self, known: Known, time: int) -> None:
         """Set the throttle anew, before a tuple of a time is processed."""
+        with self.timed(None):
+            self._adapt(known, time)
+
+    def _adapt(self, known: Known, time: int) -> None:
         state, every = self.state, self.throttle.every
         due = int(state.steps[NEXT_DUE])
         if due != NEVER:
             elapsed = every + (time - due) // every * every
             told = state.told.reshape(-1, TOLD)
+            if self.throttle.share is not None:
+                self._measure(self.throttle.share, elapsed)
             self._set_throttle(told, elapsed)
-            self._choose(core, meeting, told[:, PUSHED] / elapsed)
+            self._choose(known, told[:, PUSHED] / elapsed)
             told[:, [PUSHED, POPPED]] = 0
-            state.pace[SPENT] = 0
-            counts, met = state.counts, meeting.met
+            state.pace[[SPENT, TAKEN]] = 0
+            counts, partners = state.counts, state.partners
             counts *= KEPT
-            met[:] = (met * KEPT).astype(np.int64)
+            partners *= KEPT
             state.steps[NEXT_DUE] = due + elapsed
         else:
             state.steps[NEXT_DUE] = time + every
+
+    def _measure(self, share: float, elapsed: int) -> None:
+        """Say how much work is done in the time of the machine that the join may take.
+
+        Work takes the loop's time; what the rest takes is taken off before.
+        """
+        pace = self.state.pace
+        pace[MEASURED] += pace[SPENT]
+        pace[ELAPSED] += elapsed
+        if pace[MEASURED] > 0 and pace[LOOP] > 0:
+            rest = pace[REST] / (pace[ELAPSED] * self.throttle.second)
+            allowed = max(share - rest, LEAST * share)
+            pace[CAPACITY] = allowed * self.throttle.second * pace[MEASURED] / pace[LOOP]
+        pace[[LOOP, REST, MEASURED, ELAPSED]] *= KEPT
 
     def _set_throttle(self, told: npt.NDArray[np.int64], elapsed: int) -> None:
         """Section III-A: by the part of tuples that were processed in time (β).
@@ -117,25 +248,25 @@ class Controller:
         throttle goes by both: short bursts may fill a buffer while there is time to spare, and
         what works all the time cannot do more. The boost (γ) is the most that is tried at once.
         """
-        came, begun = int(told[:, PUSHED].sum()), int(told[:, POPPED].sum())
+        pace, came, begun = self.state.pace, int(told[:, PUSHED].sum()), int(told[:, POPPED].sum())
         performance = min(1.0, begun / came) if came else 1.0
-        spent = self.state.pace[SPENT] / (self.throttle.capacity * elapsed)
-        factor = min(self.throttle.boost, performance / spent if spent else np.inf)
-        self.state.pace[THROTTLE] = min(1.0, self.fraction * factor)
+        allowed, spent = pace[CAPACITY] * elapsed, pace[SPENT]
+        if self.state.indexed:
+            # To look a tuple up is work that no throttle spares; who is dropped spares it.
+            allowed, spent = max(allowed - came, allowed / 2), spent - pace[TAKEN]
+            performance = 1.0
+        factor = min(self.throttle.boost, performance * allowed / spent if spent else np.inf)
+        self.state.pace[THROTTLE] = min(1.0, max(LOWEST, self.fraction * factor))
 
-    def _choose(self, core: Core, meeting: Meeting, rates: npt.NDArray[np.float64]) -> None:
+    def _choose(self, known: Known, rates: npt.NDArray[np.float64]) -> None:
         """Section V: which basic windows are gone through, or which tuples are dropped."""
-        state, lanes = self.state, len(self.plan.streams)
-        orders = meeting.orders.reshape(lanes, lanes - 1)
+        state, lanes, orders = self.state, len(self.plan.streams), known.orders
         state.first[:] = orders[:, 0]
-        stored = core.counts.reshape(-1, FATES)[:, STORED] / state.admitted
-        met = meeting.met.reshape(lanes, lanes, TALLIES).astype(np.float64)
-        share = (met[:, :, AGREED] + 0.05) / (met[:, :, LOOKED] + 100.0)
         ranks = [[self._ranked(i, other) for other in orders[i]] for i in range(lanes)]
         directions = Directions(
             np.maximum(rates, 1e-12),
-            np.maximum(stored[orders], 1.0),
-            np.take_along_axis(share, orders, axis=1),
+            np.take_along_axis(known.sizes, orders, axis=1),
+            np.take_along_axis(known.shares, orders, axis=1),
             state.parts[orders],
             np.array([[_padded(rank.yields, self.most) for rank in row] for row in ranks]),
         )
@@ -149,13 +280,21 @@ class Controller:
         for i in range(lanes):
             for step, other in enumerate(orders[i]):
                 chosen[i, other, ranks[i][step].order[: taken[i, step]]] = True
+        self._set_ends(chosen)
         if self.throttle.conserve:
             self._conserve(chosen)
 
     def _ranked(self, direction: int, stream: int) -> Ranked:
         state = self.state
         part, parts = float(state.part[stream]), int(state.parts[stream])
-        return ranked(scores_of(state.histograms, direction, stream, part, parts))
+        scores = scores_of(state.histograms, direction, stream, part, parts)
+        return ranked(scores, by_age=state.indexed)
+
+    def _set_ends(self, chosen: npt.NDArray[np.bool_]) -> None:
+        """Note how old the rows of the oldest basic window are that is chosen; -1 if none is."""
+        last = self.most - np.argmax(chosen[:, :, ::-1], axis=2)
+        ends = np.where(last >= self.state.parts, BOUNDLESS, last * self.state.part - 1)
+        self.state.ends[:] = np.where(chosen.any(axis=2), ends, -1).reshape(-1)
 
     def _conserve(self, chosen: npt.NDArray[np.bool_]) -> None:
         """Section VII: rows that are older than all that is chosen are of no use."""

@@ -96,6 +96,7 @@ def new_index(layout: dict[str, Field], shape: Shape, memory: Memory, prefix: st
 
 
 @passes_on("announced", "urgency", "admits", "victim", "mark", "produced")
+@passes_on("wanted", "farthest", "due", "let_in", "worked", "outlived")
 class Graph(NamedTuple):
     """A policy, how the streams hang together, and their indexes."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import astuple, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,24 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from streamshed.aggregates import Weights
-from streamshed.kernels.core import FATES, NEVER
-from streamshed.ledger import Ledger
+from streamshed.kernels.core import NEVER
+from streamshed.ledger import Ledger, StreamLedger
 from streamshed.operators.checkpoint import from_ipc, to_ipc
 from streamshed.operators.intake import Tuples, in_order_of_time, merged
 from streamshed.operators.keyed import Block, KeyedJoin
-from streamshed.operators.plan import Plan
+from streamshed.operators.pacing import Pacing
+from streamshed.operators.plan import Plan, ThrottlePlan
 from streamshed.policies import NAMED, ByColumn
 from streamshed.spark.late import LateFiles
 from streamshed.spark.store import Store
 
 RESULTS, ACCOUNTS = 0, 1
-OUTPUT = "kind int, rows binary, counts array<long>, sampled array<double>, importance double"
-"""Blobs of results, and for each shard and batch its accounts, what its sample says, and how
-important its results are."""
+OUTPUT = (
+    "kind int, rows binary, counts array<long>, sampled array<double>, importance double,"
+    " paced array<double>"
+)
+"""Blobs of results, and for each shard and batch its accounts, what its sample says, how important
+its results are, and what its throttle is."""
 
 TOTALS = (
     "results",
@@ -35,13 +40,17 @@ TOTALS = (
     "sample_bytes",
     "switches",
     "relation_bytes",
+    "comparisons",
     "written_bytes",
     "nanoseconds",
 )
 """What the accounts hold before the counts of each stream; after them, `SHED_BY`."""
 
-SHED_BY = (*sorted(NAMED), ByColumn.name)
-"""The policies by which rows may be shed."""
+FATES = tuple(field.name for field in fields(StreamLedger))
+"""What can become of rows."""
+
+SHED_BY = (*sorted(NAMED), ByColumn.name, "throttle")
+"""The policies by which rows may be shed, and what else may."""
 
 
 class JoinProcessor(StatefulProcessor):
@@ -81,16 +90,18 @@ class JoinProcessor(StatefulProcessor):
         label = int(key[0])
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
-        for results in self._results(state.join, blobs, late):
-            yield made(RESULTS, rows=to_ipc(self._weighed(results, state.join)))
-        if late is not None:
-            late.close()
-        written = self.store.save(state)
+        with _timed(state.join):
+            for results in self._results(state.join, blobs, late):
+                yield made(RESULTS, rows=to_ipc(self._weighed(results, state.join)))
+            if late is not None:
+                late.close()
+            written = self.store.save(state)
         spent = time.perf_counter_ns() - started
         ledger = state.join.ledger()
         counts = _accounts(state.join, ledger, written, spent)
-        sampled, importance = _sampled(state.join), ledger.importance
-        yield made(ACCOUNTS, counts=counts, sampled=sampled, importance=importance)
+        told = {"sampled": _sampled(state.join), "importance": ledger.importance}
+        paced = None if ledger.throttle is None else [ledger.throttle, ledger.capacity]
+        yield made(ACCOUNTS, counts=counts, paced=paced, **told)
 
     def _results(
         self,
@@ -130,14 +141,19 @@ class JoinProcessor(StatefulProcessor):
 
 def made(kind: int, **told: Any) -> Row:
     """A row of the output, of which some columns are told."""
-    nothing = {"rows": None, "counts": None, "sampled": None, "importance": None}
+    nothing = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced"))
     return Row(kind=kind, **(nothing | told))
 
 
-def _accounts(join: KeyedJoin, ledger: Ledger, written: int, spent: int) -> list[int]:
-    counts = join.core.counts.reshape(-1, FATES)
+def _timed(join: KeyedJoin) -> AbstractContextManager[None]:
+    """Count the time that a batch takes, if the work of the join is bounded."""
+    return join.timed() if isinstance(join, Pacing) else nullcontext()
+
+
+def _accounts(join: KeyedJoin, ledger: Ledger, written: int, spent: int) -> list[int | None]:
+    counts = np.array([astuple(stream) for stream in ledger.streams.values()], np.int64)
     if join.plan.by is not None:
-        counts = counts.sum(axis=0, keepdims=True)
+        counts = counts.reshape(-1, len(FATES)).sum(axis=0)
     totals = [getattr(ledger, name) for name in TOTALS[:-2]]
     shed = [ledger.shed_by.get(policy, 0) for policy in SHED_BY]
     return [*totals, written, spent, *counts.ravel().tolist(), *shed]
@@ -163,10 +179,22 @@ def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
             plan,
             streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
             total=part(plan.total, shard),
-            throttle=plan.throttle
-            and replace(plan.throttle, capacity=plan.throttle.capacity / shards),
+            throttle=_part_of(plan.throttle, shards),
+            queue=plan.queue
+            and replace(
+                plan.queue,
+                rows=max(1, part(plan.queue.rows, shard) or 0),
+                gap=plan.queue.gap * shards,
+            ),
             seed=(plan.seed + shard) % 2**64,
             shards=labels,
         )
         for shard, label in enumerate(labels)
     }
+
+
+def _part_of(throttle: ThrottlePlan | None, shards: int) -> ThrottlePlan | None:
+    """The part of each shard in the work; of a core's time each has as much as was said."""
+    if throttle is None or throttle.capacity is None:
+        return throttle
+    return replace(throttle, capacity=throttle.capacity / shards)

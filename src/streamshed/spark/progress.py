@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamshed.estimates import Estimate, Tally
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.spark.processor import SHED_BY, TOTALS
+from streamshed.spark.processor import FATES, SHED_BY, TOTALS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+Number = TypeVar("Number", int, float)
 OBSERVATION = "streamshed"
-FATES = ("arrived", "stored", "expired", "shed", "filtered", "late")
 
 _TALLY = tuple(field.name for field in fields(Tally))
 _SAMPLED = ("rate", *(f"{when} {name}" for when in ("missed", "lately") for name in _TALLY))
 """What the shards' samples say: the rate, and the tallies."""
-_COMBINED = {"rate": f.min, "unit": f.max}
+_PACED = ("throttle", "capacity")
+"""What the shards' throttles say."""
+_COMBINED = {"rate": f.min, "unit": f.max, "throttle": f.avg}
 """How that of several shards is put together; all else is added."""
 
 logger = logging.getLogger("streamshed.spark")
@@ -44,6 +46,7 @@ def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
         OBSERVATION,
         *(total("counts", place, name) for place, name in enumerate(names)),
         *(total("sampled", place, name) for place, name in enumerate(_SAMPLED)),
+        *(total("paced", place, name) for place, name in enumerate(_PACED)),
         f.sum("importance").alias("importance"),
     )
 
@@ -87,9 +90,16 @@ def _read(metrics: Mapping[str, Any]) -> Ledger | None:
         sample_bytes=int(values["sample_bytes"]),
         shed_by={name: rows for name in SHED_BY if (rows := int(values[f"shed by {name}"] or 0))},
         switches=int(values["switches"]),
-        importance=None if values["importance"] is None else float(values["importance"]),
+        importance=_known(values["importance"], float),
         relation_bytes=int(values["relation_bytes"]),
+        comparisons=_known(values["comparisons"], int),
+        throttle=_known(values["throttle"], float),
+        capacity=_known(values["capacity"], float),
     )
+
+
+def _known(value: Any, kind: Callable[[Any], Number]) -> Number | None:
+    return None if value is None else kind(value)
 
 
 def _estimated(values: Mapping[str, Any], when: str) -> Estimate | None:

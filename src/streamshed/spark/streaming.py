@@ -13,10 +13,10 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.operators.auto import running_join
-from streamshed.operators.plan import Plan
+from streamshed.operators.plan import Plan, ThrottlePlan
 from streamshed.operators.results import result_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
-from streamshed.spark.hypercube import best_shares, shards_of
+from streamshed.spark.hypercube import axes_of, best_shares, shards_of
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
 from streamshed.spark.progress import observed
 from streamshed.spark.shipping import ship
@@ -63,20 +63,28 @@ def prepared(
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
     plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
-    if plan.queue is not None:
-        raise SpecError(
-            ".queue() is not available on Spark yet; run the join here with .replay(), or leave it "
-            "out"
-        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
     _use_rocksdb(session)
     labels = _labels(session, _shard_count(session, plan, shards))
-    if plan.graph:
-        own = [stream.attributes for stream in plan.streams]
+    if plan.throttle is not None and plan.throttle.wall:
+        plan = replace(plan, throttle=_keeping_up(plan.throttle, frames[0], len(labels)))
+    if own := axes_of(plan):
         plan = replace(plan, shares=best_shares(own, _rates(plan, frames, rates), len(labels)))
     return ship(plan, session), frames, labels
+
+
+def _keeping_up(throttle: ThrottlePlan, frame: DataFrame, shards: int) -> ThrottlePlan:
+    """The time that each shard may take, where they may have to take turns."""
+    if not frame.isStreaming:
+        raise InputError(
+            ".throttle('keep up') is for rows that come as time goes by, and these do not stream;"
+            " read them with readStream, or give .throttle(cpu=…)"
+        )
+    assert throttle.share is not None
+    cores = frame.sparkSession.sparkContext.defaultParallelism
+    return replace(throttle, share=throttle.share * min(1.0, cores / shards))
 
 
 def _rates(plan: Plan, frames: list[DataFrame], rates: Mapping[str, float] | None) -> list[float]:
@@ -157,13 +165,12 @@ def _use_rocksdb(session: SparkSession) -> None:
 
 def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
     by_rows = any(stream.last is not None for stream in plan.streams)
-    keyless = not plan.streams[0].key
     budgets = [s.rows for s in plan.streams if s.rows is not None]
     smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
     apart = plan.through is not None and len(plan.streams) > 1
     if shards is None:
-        if by_rows or apart or keyless:
+        if by_rows or apart:
             return 1
         most = min(session.sparkContext.defaultParallelism, partitions)
         return most if smallest is None else max(1, min(most, smallest))
@@ -178,11 +185,6 @@ def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
         raise SpecError(
             f"shards is {shards}, but streams that meet through a relation share no key by which"
             " their rows could be told to shards; leave shards out"
-        )
-    if keyless and shards > 1:
-        raise SpecError(
-            f"shards is {shards}, but any two rows may meet by {plan.pairwise}, and rows are told "
-            "apart by key; leave shards out, or name a key besides, as in .on('k', near('v', 1))"
         )
     if smallest is not None and shards > smallest:
         raise SpecError(
@@ -212,7 +214,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
     number_of = {name: f"c{number}" for number, name in enumerate(frame.columns)}
     needed = numbered.select(*(number_of[name] for name in stream.schema.names))
     pack = Pack(position, plan, labels)
-    if plan.graph:
+    if plan.shares:
         columns = {name: f.col(number_of[name]) for name in stream.schema.names}
         placed = needed.withColumn("shards", shards_of(plan, position, columns))
         copied = placed.withColumn("shard", f.explode("shards")).drop("shards")
@@ -221,7 +223,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
         f.col(number_of[name]).cast(from_arrow_type(kind))
         for name, kind in zip(stream.key, stream.key_types, strict=True)
     ]
-    shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int") if key else f.lit(0)
+    shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
     return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
 

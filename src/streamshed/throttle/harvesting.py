@@ -45,15 +45,22 @@ class Ranked(NamedTuple):
     yields: Numbers
 
 
-def ranked(scores: Numbers) -> Ranked:
+def ranked(scores: Numbers, by_age: bool = False) -> Ranked:
     """Rank basic windows by their scores (section IV-B); equals stay in the order of age.
+
+    Args:
+        scores: of the basic windows, the newest first.
+        by_age: whether they can only be gone through from the newest on.
 
     Example:
         >>> order, yields = ranked(np.array([1.0, 3.0, 0.0]))
         >>> order.tolist(), yields.tolist()
         ([1, 0, 2], [0.0, 0.75, 1.0, 1.0])
+        >>> order, yields = ranked(np.array([1.0, 3.0, 0.0]), by_age=True)
+        >>> order.tolist(), yields.tolist()
+        ([0, 1, 2], [0.0, 0.25, 1.0, 1.0])
     """
-    order = np.argsort(-scores, kind="stable")
+    order = np.arange(len(scores)) if by_age else np.argsort(-scores, kind="stable")
     total = scores.sum()
     # Where nothing is known all are worth the same.
     share = scores[order] / total if total > 0 else np.full(len(scores), 1 / len(scores))

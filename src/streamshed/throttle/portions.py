@@ -1,9 +1,9 @@
 """The parts of windows that newcomers go through, and the buffers in front of the join.
 
-The join works at a pace, in its own time: so many comparisons in a unit. A tuple waits while those
+The join works at a pace, in its own time: so much work in a unit. A tuple waits while those
 before it are worked on; if the buffer of its stream is full of such, it is dropped (section III of
-the GrubJoin paper). Who waits and when they are through follows from the comparisons made; nothing
-is really held back.
+the GrubJoin paper). Who waits and when they are through follows from the work done; nothing is
+really held back.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.basic_windows import first_above
-from streamshed.kernels.compiling import implements, kernel
+from streamshed.kernels.compiling import driver, implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWEST, NONE, Field
 from streamshed.kernels.lanes import oldest
-from streamshed.kernels.pairs import (
+from streamshed.kernels.pacing import (
     completed,
     counted_among,
     due,
+    farthest,
     let_in,
+    met,
     outlived,
     taken_of,
     telling,
@@ -36,12 +38,16 @@ WHOLE, HARVESTED, SHREDDED = range(3)
 """How a newcomer goes through windows: all of them; the chosen parts; or, to learn what they are
 worth, a random part of the first and all of the others (window shredding, section V-B)."""
 
-THROTTLE, SPENT, BUSY_UNTIL = range(3)
-PACES = 3
-NEXT_DUE, MODE, SAMPLED, HEAD, WAITING, WORD = range(6)
-STEPS = 6
-PUSHED, POPPED, QUEUED = range(3)
-TOLD = 3
+THROTTLE, SPENT, TAKEN, BUSY_UNTIL, CAPACITY, LOOP, REST, MEASURED, ELAPSED = range(9)
+PACES = 9
+"""The throttle; the work since it was set, and the tuples it was done for; when all who wait are
+through; the work in a unit of time. And for a throttle by the clock of the machine, fading: the
+seconds that the loop took, and all else; the work that it did in them, and the time of the join
+that went by."""
+NEXT_DUE, MODE, SAMPLED, HEAD, WAITING, WORD, NOW, WORK = range(8)
+STEPS = 8
+PUSHED, POPPED, QUEUED, DROPPED = range(4)
+TOLD = 4
 
 
 class Portions(NamedTuple):
@@ -52,18 +58,20 @@ class Portions(NamedTuple):
     part: npt.NDArray[np.int64]  # by lane: the length of a basic window
     parts: npt.NDArray[np.int64]  # by lane: how many there are
     chosen: npt.NDArray[np.bool_]  # by (lane of the newcomer, other, basic window)
+    ends: npt.NDArray[np.int64]  # by (lane of the newcomer, other): how old what is chosen can be
+    partners: npt.NDArray[np.float64]  # by lane of the newcomer: rows met of each; newcomers
     first: npt.NDArray[np.int64]  # by lane of the newcomer: the window gone through first
     reach: npt.NDArray[np.int64]  # by lane: how long a row is of any use
     admitted: npt.NDArray[np.float64]  # by lane: the part of the tuples that is let in
-    told: npt.NDArray[np.int64]  # by (lane, what): tuples that came, began, and wait
+    told: npt.NDArray[np.int64]  # by (lane, what): tuples that came, began, wait; all ever dropped
     starts: npt.NDArray[np.float64]  # a ring: when those who wait begin
     who: npt.NDArray[np.int64]  # beside it: their lanes
     counts: npt.NDArray[np.float64]
     histograms: Histograms  # over the same counts
     most: int  # basic windows of a window at most
-    capacity: float  # comparisons in a unit of time
-    sample: float  # the part of newcomers that is shredded
+    sample: float  # the part of newcomers from which is learned
     buffer: int
+    indexed: bool  # whether rows that match are found by an index, from the newest on
 
 
 def portions_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[str, Field]:
@@ -78,6 +86,8 @@ def portions_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[st
         "part": once(np.int64, lanes),
         "parts": once(np.int64, lanes),
         "chosen": once(np.bool_, lanes * lanes * most),
+        "ends": once(np.int64, lanes * lanes),
+        "partners": once(np.float64, lanes * (lanes + 1)),
         "first": once(np.int64, lanes),
         "reach": once(np.int64, lanes),
         "admitted": once(np.float64, lanes),
@@ -109,15 +119,59 @@ def _let_in(parts, core, stream):  # type: ignore[no-untyped-def]
     parts.steps[WORD] = np.int64(word)
     if parts.admitted[stream] < 1.0 and not _below(word, parts.admitted[stream]):
         parts.told[told + POPPED] += 1  # it was never meant to wait
+        parts.told[told + DROPPED] += 1
         return False
     if parts.told[told + QUEUED] >= parts.buffer and parts.pace[BUSY_UNTIL] > now:
+        parts.told[told + DROPPED] += 1
         return False
-    sampled = _below(mix(word + GOLDEN), parts.sample)
+    sampled = _learns(parts, word)
     parts.steps[SAMPLED] = 1 if sampled else 0
     parts.steps[MODE] = WHOLE
     if parts.pace[THROTTLE] < 1.0 and parts.admitted[stream] == 1.0:
-        parts.steps[MODE] = SHREDDED if sampled else HARVESTED
+        parts.steps[MODE] = _mode(parts, sampled)
     return True
+
+
+@kernel
+def _learns(parts, word):  # type: ignore[no-untyped-def]
+    """Whether a newcomer is one from whom is learned where results are.
+
+    An index cannot tell a random part of the rows from the others without looking at them: instead
+    of so many newcomers, each with a part of the rows, a part of them goes through all.
+    """
+    share = parts.sample
+    if parts.indexed:
+        share *= parts.pace[THROTTLE]
+    return _below(mix(word + GOLDEN), share)
+
+
+@kernel
+def _mode(parts, learns):  # type: ignore[no-untyped-def]
+    """How a newcomer goes through windows where the work is bounded."""
+    if not learns:
+        return HARVESTED
+    return WHOLE if parts.indexed else SHREDDED
+
+
+@driver
+def modes_to_come(parts, seed, arrival, streams, modes):  # type: ignore[no-untyped-def]
+    """Say how tuples that come will go through windows, and of whom the lot says not at all.
+
+    Args:
+        parts: as they stand.
+        seed: of the join.
+        arrival: the arrival number of the first.
+        streams: of the tuples.
+        modes: what is said of each; NONE if it is dropped by lot.
+    """
+    for i in range(streams.size):
+        word = draw(seed ^ GOLDEN, arrival + i)
+        admitted = parts.admitted[streams[i]]
+        modes[i] = WHOLE
+        if admitted < 1.0:
+            modes[i] = WHOLE if _below(word, admitted) else NONE
+        elif parts.pace[THROTTLE] < 1.0:
+            modes[i] = _mode(parts, _learns(parts, word))
 
 
 @kernel
@@ -132,11 +186,15 @@ def begin_until(parts, now):  # type: ignore[no-untyped-def]
 
 
 @implements(worked, Portions)
-def _worked(parts, core, stream, comparisons):  # type: ignore[no-untyped-def]
+def _worked(parts, core, stream, work):  # type: ignore[no-untyped-def]
+    parts.steps[WORK] += work
+    if parts.steps[MODE] != HARVESTED:
+        parts.partners[stream * (parts.part.size + 1) + parts.part.size] += 1.0
     now = np.float64(core.numbers[NEWEST])
     begin = max(now, parts.pace[BUSY_UNTIL])
-    parts.pace[BUSY_UNTIL] = begin + comparisons / parts.capacity
-    parts.pace[SPENT] += comparisons
+    parts.pace[BUSY_UNTIL] = begin + work / parts.pace[CAPACITY]
+    parts.pace[SPENT] += work
+    parts.pace[TAKEN] += 1.0
     if begin <= now:
         parts.told[stream * TOLD + POPPED] += 1
         return
@@ -158,9 +216,13 @@ def _completed(parts, core, stream, time, members, count):  # type: ignore[no-un
         return
     rows = core.rows
     base = time
+    known = stream == 0
     for k in range(count):
         if rows[members[k].row].stream == 0:
             base = rows[members[k].row].time
+            known = True
+    if not known:
+        return  # a partial result without a member of the first stream
     if stream != 0:
         note_difference(parts.histograms, stream, np.float64(time - base))
     for k in range(count):
@@ -186,6 +248,20 @@ def _wanted(parts, core, lane, other, offset, row):  # type: ignore[no-untyped-d
         return _below(word, parts.pace[THROTTLE])
     place = (lane * parts.part.size + other) * parts.most
     return parts.chosen[place + _part_of(parts, other, offset)]
+
+
+@implements(farthest, Portions)
+def _farthest(parts, core, lane, other):  # type: ignore[no-untyped-def]
+    window = core.lanes[other].window
+    if parts.steps[MODE] != HARVESTED:
+        return window
+    return min(window, parts.ends[lane * parts.part.size + other])
+
+
+@implements(met, Portions)
+def _met(parts, core, lane, other, count):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] == WHOLE:
+        parts.partners[lane * (parts.part.size + 1) + other] += count
 
 
 @implements(wanted_among, Portions)
