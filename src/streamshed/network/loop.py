@@ -86,10 +86,12 @@ def run_network(  # type: ignore[no-untyped-def]
                 )
             else:
                 flight = -2 - job
-                found = _visit(
+                found, carried = _visit(
                     setting, trace, tables, heads, progress, item, flights.number[flight], now
                 )
-                _served(setting, trace, flights, events, progress, heads, flight, found, now)
+                _served(
+                    setting, trace, flights, events, progress, heads, flight, found, carried, now
+                )
             _next_job(setting, heads, events, progress, item, now)
         else:
             heap_remove(events, setting, 0, item)
@@ -221,16 +223,17 @@ def _request_comes(  # type: ignore[no-untyped-def]
     else:
         if _measured(setting, trace, flights.number[flight]):
             progress.counts[SKIPPED] += 1
-        _served(setting, trace, flights, events, progress, heads, flight, 0, now)
+        _served(setting, trace, flights, events, progress, heads, flight, 0, 0, now)
 
 
 @kernel
 def _served(  # type: ignore[no-untyped-def]
-    setting, trace, flights, events, progress, heads, flight, found, now
+    setting, trace, flights, events, progress, heads, flight, found, carried, now
 ):
     """Note what a request has found at a head, and send it on."""
     flights.found[flight, flights.step[flight]] = found
     flights.pairs[flight] += found
+    flights.carried[flight] += carried
     flights.step[flight] += 1
     _forward(setting, trace, heads, flights, events, progress, flight, now)
 
@@ -241,7 +244,7 @@ def _forward(  # type: ignore[no-untyped-def]
 ):
     """Send a request to its next head; from the last one, what was found to the DSMS."""
     length = flights.length[flight]
-    size = HEADER + TUPLE + (length + 1) * STEP + flights.pairs[flight] * MEMBER
+    size = HEADER + TUPLE + (length + 1) * STEP + flights.carried[flight] * MEMBER
     if flights.step[flight] < length:
         size += NUMBER
         _send(setting, trace, heads, flights, events, progress, flight, REQUEST, size, now)
@@ -265,13 +268,14 @@ def _process(  # type: ignore[no-untyped-def]
     progress.processed[number] = 1
     store(trace, tables, number)
     heads.stored[head] += 1
-    found = _visit(setting, trace, tables, heads, progress, head, number, now)
+    found, carried = _visit(setting, trace, tables, heads, progress, head, number, now)
     _amend(setting, trace, tables, heads, progress, head, number, now)
     flight = progress.at[FREE]
     progress.at[FREE] = flights.number[flight]
     flights.number[flight] = number
     flights.step[flight] = 0
     flights.pairs[flight] = found
+    flights.carried[flight] = carried
     sequence = flights.sequence[flight]
     if setting.feedback:
         row = relevance[head, relevance_class(np.uint64(trace.value[number]), relevance.shape[1])]
@@ -309,7 +313,11 @@ def _selectivity(heads, head):  # type: ignore[no-untyped-def]
 def _visit(  # type: ignore[no-untyped-def]
     setting, trace, tables, heads, progress, head, number, now
 ):
-    """Find the readings in a cluster that come before a reading and match it: how many."""
+    """Find the readings in a cluster that come before a reading and match it.
+
+    Returns:
+        How many there are, and how many members the request carries on for them.
+    """
     # What has expired at the head is not met any more, however old the request is.
     oldest = max(trace.time[number] - setting.window, now - setting.window - setting.late)
     low, high = matching(trace, tables, head, number, oldest)
@@ -325,17 +333,21 @@ def _visit(  # type: ignore[no-untyped-def]
         progress.counts[PROBES] += 1
         progress.counts[STREAMS] += setting.members[head]
         progress.counts[PAIRS] += found
+    carried = found
     if _sampled(setting, number):
         progress.at[VISITS] += 1
-        progress.width[number] += sensors_among(
+        sensors = sensors_among(
             trace, tables, progress.seen, number, low, high, progress.at[VISITS]
         )
+        progress.width[number] += sensors
+        if setting.by_sensor:
+            carried = sensors
     if setting.logging:
         for at in range(low, high):
             other = tables.readings[at]
             if trace.sensor[other] != trace.sensor[number]:
                 _log(progress, number, other)
-    return found
+    return found, carried
 
 
 @kernel

@@ -59,8 +59,11 @@ class Network:
             clusters probed in descending order of their selectivity.
         table: what each further table that is probed adds to the work of a visit, for `"mjoin"`.
         relevance: chooses the clusters that are probed; all of them, unless said.
+        carries: what messages carry of a result: `"readings"`, every one that matches; or
+            `"sensors"`, one for each sensor that does, as in a single tuple of definition 2.
         warm_up: readings before this time are processed, but not measured.
-        sampled: the width of results is found of one reading in so many.
+        sampled: the width of results is found of one reading in so many (of all, if messages carry
+            `"sensors"`).
         seed: of what is drawn: sequences, and who is dropped.
     """
 
@@ -73,6 +76,7 @@ class Network:
     technique: Literal["snjoin", "mjoin"] = "snjoin"
     table: float = 0.0003
     relevance: Relevance | None = None
+    carries: Literal["readings", "sensors"] = "readings"
     warm_up: float = 0.0
     sampled: int = 1
     seed: int = 0
@@ -90,6 +94,10 @@ class Network:
         if self.technique not in ("snjoin", "mjoin"):
             raise StreamshedError(
                 f"technique is {self.technique!r}; there are 'snjoin' and 'mjoin'"
+            )
+        if self.carries not in ("readings", "sensors"):
+            raise StreamshedError(
+                f"carries is {self.carries!r}; there are 'readings' and 'sensors'"
             )
         if self.technique == "mjoin" and self.relevance is not None:
             raise StreamshedError(
@@ -239,12 +247,13 @@ def _setting(network: Network, clusters: Clusters, waits: Floats, logging: bool)
         members=clusters.sizes,
         feedback=network.relevance is not None,
         by_selectivity=network.technique == "mjoin",
+        by_sensor=network.carries == "sensors",
         reading=said.reading,
         by_share=said.weights == "share",
         least=said.floor,
         seed=np.uint64(network.seed),
         measured_from=round(network.warm_up * SECOND),
-        sampled=network.sampled,
+        sampled=1 if network.carries == "sensors" else network.sampled,
         logging=logging,
     )
 
@@ -293,9 +302,9 @@ def _room(
             new[: len(old)] = old
         return new  # type: ignore[return-value]
 
-    old = flights or (None,) * 7
-    shapes = [(count,)] * 5 + [(count, max(heads, 1))] * 2
-    kinds = [np.int64] * 6 + [np.float64]
+    old = flights or (None,) * 8
+    shapes = [(count,)] * 6 + [(count, max(heads, 1))] * 2
+    kinds = [np.int64] * 7 + [np.float64]
     more = Flights(
         *(  # type: ignore[arg-type]
             grown(one, np.zeros(shape, kind))

@@ -40,6 +40,7 @@ class Setting(NamedTuple):
     """Of each cluster."""
     feedback: bool
     by_selectivity: bool
+    by_sensor: bool
     reading: int
     by_share: bool
     least: float
@@ -80,6 +81,8 @@ class Flights(NamedTuple):
     step: Ints
     length: Ints
     pairs: Ints
+    carried: Ints
+    """The members that the message carries."""
     sequence: Ints
     found: Floats
     """Pairs found at each step; at last the weights of a note."""
