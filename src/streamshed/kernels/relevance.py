@@ -107,6 +107,68 @@ def drawn_sequence(row, own, reading, seed, arrival):  # type: ignore[no-untyped
 
 
 @driver
+def classes_of(hashed, classes):  # type: ignore[no-untyped-def]
+    """The row of a relevance matrix in which each value is."""
+    found = np.empty(hashed.size, np.int64)
+    for i in range(hashed.size):
+        found[i] = relevance_class(hashed[i], classes)
+    return found
+
+
+@driver
+def visits_of(relevance, own, found, words, reading, seed):  # type: ignore[no-untyped-def]
+    """Draw the probing sequences of many tuples.
+
+    Args:
+        relevance: the matrix of each party.
+        own: the party of each tuple.
+        found: the class of each.
+        words: a random word of each, which its draws depend on.
+        reading: how relevance becomes a chance.
+        seed: of the draws.
+
+    Returns:
+        The tuples that are sent to another party, each as often as it is, and to which.
+    """
+    parties = relevance.shape[2]
+    chosen = np.empty(parties, np.int64)
+    tuples = np.empty(own.size * parties, np.int32)
+    targets = np.empty(own.size * parties, np.int32)
+    filled = 0
+    for i in range(own.size):
+        row = relevance[own[i], found[i]]
+        count = choose_parties(row, own[i], reading, np.uint64(seed), words[i], chosen)
+        for step in range(count):
+            tuples[filled] = i
+            targets[filled] = chosen[step]
+            filled += 1
+    return tuples[:filled], targets[:filled]
+
+
+@driver
+def learn_notes(relevance, probed, matched, least):  # type: ignore[no-untyped-def]
+    """Take many notes into the matrices, in place: one for each party and class.
+
+    Args:
+        relevance: the matrix of each party.
+        probed: by (party that was probed, party that probed, class), how many tuples.
+        matched: those of them that made a result there; their part is the weight.
+        least: the floor.
+    """
+    parties = relevance.shape[2]
+    chosen, weights = np.empty(parties, np.int64), np.empty(parties)
+    for own in range(parties):
+        for found in range(relevance.shape[1]):
+            count = 0
+            for party in range(parties):
+                if probed[party, own, found] > 0:
+                    chosen[count] = party
+                    weights[count] = matched[party, own, found] / probed[party, own, found]
+                    count += 1
+            feed_back(relevance[own, found], chosen, weights, count, least)
+
+
+@driver
 def learn(row, chosen, weights, least):  # type: ignore[no-untyped-def]
     """Take a note of feedback into a row, in place."""
     feed_back(row, chosen, weights, chosen.size, least)

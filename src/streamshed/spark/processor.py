@@ -34,10 +34,12 @@ TOTALS = (
     "sample_bytes",
     "switches",
     "relation_bytes",
+    "shuffle_bytes",
     "written_bytes",
     "nanoseconds",
 )
-"""What the accounts hold before the counts of each stream; after them, `SHED_BY`."""
+"""What the accounts hold before the counts of each stream; after them, `SHED_BY`. The last three
+are those of a batch: bytes of rows that came, and of state that was written, and its time."""
 
 SHED_BY = (*sorted(NAMED), ByColumn.name)
 """The policies by which rows may be shed."""
@@ -73,23 +75,26 @@ class JoinProcessor(StatefulProcessor):
         label = int(key[0])
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
-        for results in self._results(state.join, blobs, late):
+        for results in self.results(label, state.join, blobs, late):
             yield made(RESULTS, rows=to_ipc(results))
         if late is not None:
             late.close()
         written = self.store.save(state)
         spent = time.perf_counter_ns() - started
         ledger = state.join.ledger()
-        counts = _accounts(state.join, ledger, written, spent)
+        received = sum(len(data) for *_, data in blobs)
+        counts = _accounts(state.join, ledger, received, written, spent)
         sampled, importance = _sampled(state.join), ledger.importance
         yield made(ACCOUNTS, counts=counts, sampled=sampled, importance=importance)
 
-    def _results(
+    def results(
         self,
+        label: int,
         join: KeyedJoin,
         blobs: list[tuple[int, int, int, int, bytes]],
         late: LateFiles | None,
     ) -> Iterator[pa.RecordBatch]:
+        """The results of the blobs of a shard."""
         parts: list[list[Tuples]] = [[] for _ in join.plan.streams]
         newest = np.full(len(parts), NEVER, np.int64)
         for position, _, _, time_seen, data in blobs:
@@ -118,13 +123,15 @@ def made(kind: int, **told: Any) -> Row:
     return Row(kind=kind, **(nothing | told))
 
 
-def _accounts(join: KeyedJoin, ledger: Ledger, written: int, spent: int) -> list[int]:
+def _accounts(
+    join: KeyedJoin, ledger: Ledger, received: int, written: int, spent: int
+) -> list[int]:
     counts = join.core.counts.reshape(-1, FATES)
     if join.plan.by is not None:
         counts = counts.sum(axis=0, keepdims=True)
-    totals = [getattr(ledger, name) for name in TOTALS[:-2]]
+    totals = [getattr(ledger, name) for name in TOTALS[:-3]]
     shed = [ledger.shed_by.get(policy, 0) for policy in SHED_BY]
-    return [*totals, written, spent, *counts.ravel().tolist(), *shed]
+    return [*totals, received, written, spent, *counts.ravel().tolist(), *shed]
 
 
 def _sampled(join: KeyedJoin) -> list[float] | None:

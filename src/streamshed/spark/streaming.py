@@ -47,7 +47,7 @@ def stream(
         late_to: a folder for rows that come too late, one Parquet file for each batch and shard.
     """
     plan, frames, labels = prepared(join, data, shards)
-    _compile(plan)
+    compile_loop(plan)
     return pipeline(plan, frames, labels, JoinProcessor(shard_plans(plan, labels), late_to))
 
 
@@ -97,6 +97,11 @@ def pipeline(
         lambda one, other: one.union(other),
         [_packed(frame, plan, position, labels) for position, frame in enumerate(frames)],
     )
+    return processed(plan, packed, processor)
+
+
+def processed(plan: Plan, packed: DataFrame, processor: StatefulProcessor) -> DataFrame:
+    """Process blobs, observe, unpack."""
     joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
@@ -189,12 +194,18 @@ def _labels(session: SparkSession, shards: int) -> tuple[int, ...]:
     return tuple(label for _, label in sorted(ranked)[:shards])
 
 
-def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]) -> DataFrame:
-    stream = plan.streams[position]
+def needed_columns(frame: DataFrame, plan: Plan, position: int) -> tuple[DataFrame, dict[str, str]]:
+    """The columns of a stream that the join needs, and what each goes by."""
     # Spark takes a dot in a name for a field, so the columns go by their numbers.
     numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     number_of = {name: f"c{number}" for number, name in enumerate(frame.columns)}
-    needed = numbered.select(*(number_of[name] for name in stream.schema.names))
+    chosen = [number_of[name] for name in plan.streams[position].schema.names]
+    return numbered.select(*chosen), number_of
+
+
+def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]) -> DataFrame:
+    stream = plan.streams[position]
+    needed, number_of = needed_columns(frame, plan, position)
     pack = Pack(position, plan, labels)
     if plan.graph:
         columns = {name: f.col(number_of[name]) for name in stream.schema.names}
@@ -209,7 +220,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
     return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
 
 
-def _compile(plan: Plan) -> None:
+def compile_loop(plan: Plan) -> None:
     """Compile the loop here, once, so that workers find it in the cache."""
     join = running_join(plan)(plan)
     for position, source in enumerate(plan.streams):
