@@ -1,4 +1,4 @@
-"""The examples of the README run as they stand, and print what it says."""
+"""The examples of the README and of pages run as they stand, and print what is said."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parents[1] / "README.md"
+PAGES = {README: 3, README.parent / "docs" / "network.md": 1}
+"""Pages with examples, and how many these have at least."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_examples_print_what_they_say():
-    blocks = BLOCK.findall(README.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_print_what_they_say(page):
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     names: dict[str, object] = {}
     printed, compared = "", 0
     for kind, content in blocks:
         if kind == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                exec(compile(content, str(README), "exec"), names)
+                exec(compile(content, str(page), "exec"), names)
             printed = out.getvalue()
         elif kind == "text":
             assert printed == content
             compared += 1
-    assert compared == sum(kind == "python" for kind, _ in blocks) >= 3
+    assert compared == sum(kind == "python" for kind, _ in blocks) >= PAGES[page]
 
 
 def test_the_links_lead_somewhere():

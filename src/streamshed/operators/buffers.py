@@ -18,6 +18,7 @@ FILLED = 3
 
 WEIGHTLESS: npt.NDArray[np.float64] = np.empty(0, np.float64)
 PLAIN: npt.NDArray[np.uint64] = np.empty((0, 1), np.uint64)
+AT_HOME: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
 
 
 class Batch(NamedTuple):
@@ -31,6 +32,7 @@ class Batch(NamedTuple):
     worth: npt.NDArray[np.int64]  # empty where the policy does not ask for it
     importance: npt.NDArray[np.float64] = WEIGHTLESS  # empty where results are not weighed
     hashes: npt.NDArray[np.uint64] = PLAIN  # of each attribute; empty where streams share a key
+    visiting: npt.NDArray[np.bool_] = AT_HOME  # who probes only; empty where nobody does
 
 
 GROUP = np.dtype(

@@ -15,7 +15,7 @@ from streamshed.errors import InputError, listed
 from streamshed.kernels.core import NEVER
 from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
 from streamshed.kernels.merging import merge_order, put_in_order, running_maximum
-from streamshed.operators.buffers import PLAIN, WEIGHTLESS, Batch
+from streamshed.operators.buffers import AT_HOME, PLAIN, WEIGHTLESS, Batch
 from streamshed.operators.comparing import Compared
 from streamshed.operators.net import lookup_sets, most_attributes, own_attributes
 from streamshed.operators.plan import Plan, StreamPlan
@@ -40,6 +40,7 @@ class Tuples(NamedTuple):
     """The largest time of the stream so far: where the tuple stands among the other streams'."""
     importance: npt.NDArray[np.float64] = WEIGHTLESS
     hashes: npt.NDArray[np.uint64] = PLAIN
+    visiting: npt.NDArray[np.bool_] = AT_HOME
 
     @classmethod
     def concatenated(cls, parts: Sequence[Tuples]) -> Tuples:
@@ -345,7 +346,7 @@ def merged(parts: Sequence[Tuples]) -> Batch:
     """One batch of several inputs' tuples, by (arrival time, input, order of arrival)."""
     if len(parts) == 1:
         only = parts[0]
-        return Batch(*only[:6], only.importance, only.hashes)
+        return Batch(*only[:6], only.importance, only.hashes, only.visiting)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([part.time.size for part in parts], out=starts[1:])
     # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
@@ -363,7 +364,7 @@ def merged(parts: Sequence[Tuples]) -> Batch:
     columns = tuple(np.concatenate([part[i] for part in parts]) for i in range(4))
     ordered = tuple(np.empty_like(column) for column in columns)
     put_in_order(order, columns, ordered)
-    return Batch._make([*ordered, null, worth, importance, hashes])
+    return Batch._make([*ordered, null, worth, importance, hashes, AT_HOME])
 
 
 def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:

@@ -99,6 +99,9 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
                 return SUSPENDED
             cursor[EMITTING] = 0
         worked(policy, core, batch.stream[i], work_done(core, cursor))
+        if visits(batch, i):
+            unpin(core, key, np.uint64(cursor[SHIFT]))
+            continue
         followed = np.int64(NONE)
         if may_be_followed(sample, batch.hash[i]):
             followed = np.int64(follow(core, policy, sample, batch, work, i))
@@ -165,13 +168,18 @@ def arrive(core, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
     lane = lane_of(core, stream)
     numbers = core.numbers
     numbers[ARRIVALS] += 1
-    count(core, stream, ARRIVED, 1)
+    at_home = not visits(batch, i)
+    if at_home:
+        count(core, stream, ARRIVED, 1)
     if batch.null.size > 0 and batch.null[i]:
-        count(core, stream, FILTERED, 1)
+        if at_home:
+            count(core, stream, FILTERED, 1)
         return False
     if core.settings.timed:
         clock = numbers[CLOCK]
         if clock != NEVER and clock - time > core.settings.late:
+            if not at_home:
+                return False
             count(core, stream, LATE, 1)
             out.late[out.filled[LATECOMERS]] = i
             out.filled[LATECOMERS] += 1
@@ -182,6 +190,12 @@ def arrive(core, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
             numbers[OVERDUE] = np.int64(clock == NEVER)
             expire(core, policy, shift)
     return True
+
+
+@kernel
+def visits(batch, i):  # type: ignore[no-untyped-def]
+    """Whether a tuple is stored and accounted for elsewhere, and only probes here."""
+    return batch.visiting.size > 0 and batch.visiting[i]
 
 
 @kernel

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.kernels.core import NEVER
@@ -20,6 +21,9 @@ from streamshed.operators.plan import Plan
 PACKED = "shard long, stream int, part int, number int, newest long, rows binary"
 """A blob: its shard and stream, its place in the order of the stream's rows in the batch, and the
 newest time of all rows that were packed together with it, whatever their shards."""
+
+GUESTS = -1
+"""The stream of a blob of rows that are stored elsewhere, and only probe in the shard."""
 
 _BLOB = 1 << 18
 
@@ -62,6 +66,7 @@ class Pack:
     def _packed(self, batches: list[pa.RecordBatch], part: int, number: int) -> pa.RecordBatch:
         blobs: list[pa.RecordBatch] = []
         newest = NEVER
+        guests: list[tuple[int, pa.RecordBatch]] = []
         if batches:
             whole = pa.concat_batches(batches)
             rows = pa.RecordBatch.from_arrays(
@@ -70,6 +75,7 @@ class Pack:
             )
             newest = newest_time(self.plan, self.position, rows)
             shard = whole.column(len(self.schema)).to_numpy()
+            guests = list(self.guests(rows, shard))
             if len(self.labels) > 1:
                 order = np.argsort(shard, kind="stable")
                 rows = rows.take(pa.array(order))
@@ -84,17 +90,31 @@ class Pack:
         else:
             empty = pa.RecordBatch.from_pylist([], schema=self.schema)
             blobs = [empty for _ in self.labels]
-        count = len(self.labels)
+        labels = [*self.labels, *(self.labels[shard] for shard, _ in guests)]
+        streams = [self.position] * len(self.labels) + [GUESTS] * len(guests)
+        blobs += [rows for _, rows in guests]
+        count = len(labels)
         return pa.record_batch(
             {
-                "shard": pa.array(self.labels, pa.int64()),
-                "stream": pa.array([self.position] * count, pa.int32()),
+                "shard": pa.array(labels, pa.int64()),
+                "stream": pa.array(streams, pa.int32()),
                 "part": pa.array([part] * count, pa.int32()),
                 "number": pa.array([number] * count, pa.int32()),
                 "newest": pa.array([newest] * count, pa.int64()),
                 "rows": pa.array([to_ipc(blob) for blob in blobs], pa.binary()),
             }
         )
+
+    def guests(
+        self, rows: pa.RecordBatch, shard: npt.NDArray[np.int32]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Rows that also go, to probe only, to shards that are not theirs.
+
+        Args:
+            rows: all rows.
+            shard: the number of the shard of each.
+        """
+        return iter(())
 
 
 @dataclass(frozen=True)

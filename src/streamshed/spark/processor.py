@@ -41,10 +41,12 @@ TOTALS = (
     "switches",
     "relation_bytes",
     "comparisons",
+    "shuffle_bytes",
     "written_bytes",
     "nanoseconds",
 )
-"""What the accounts hold before the counts of each stream; after them, `SHED_BY`."""
+"""What the accounts hold before the counts of each stream; after them, `SHED_BY`. The last three
+are those of a batch: bytes of rows that came, and of state that was written, and its time."""
 
 FATES = tuple(field.name for field in fields(StreamLedger))
 """What can become of rows."""
@@ -91,24 +93,27 @@ class JoinProcessor(StatefulProcessor):
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         with _timed(state.join):
-            for results in self._results(state.join, blobs, late):
+            for results in self.results(label, state.join, blobs, late):
                 yield made(RESULTS, rows=to_ipc(self._weighed(results, state.join)))
             if late is not None:
                 late.close()
             written = self.store.save(state)
         spent = time.perf_counter_ns() - started
         ledger = state.join.ledger()
-        counts = _accounts(state.join, ledger, written, spent)
+        received = sum(len(data) for *_, data in blobs)
+        counts = _accounts(state.join, ledger, received, written, spent)
         told = {"sampled": _sampled(state.join), "importance": ledger.importance}
         paced = None if ledger.throttle is None else [ledger.throttle, ledger.capacity]
         yield made(ACCOUNTS, counts=counts, paced=paced, **told)
 
-    def _results(
+    def results(
         self,
+        label: int,
         join: KeyedJoin,
         blobs: list[tuple[int, int, int, int, bytes]],
         late: LateFiles | None,
     ) -> Iterator[pa.RecordBatch]:
+        """The results of the blobs of a shard."""
         parts: list[list[Tuples]] = [[] for _ in join.plan.streams]
         newest = np.full(len(parts), NEVER, np.int64)
         for position, _, _, time_seen, data in blobs:
@@ -150,13 +155,15 @@ def _timed(join: KeyedJoin) -> AbstractContextManager[None]:
     return join.timed() if isinstance(join, Pacing) else nullcontext()
 
 
-def _accounts(join: KeyedJoin, ledger: Ledger, written: int, spent: int) -> list[int | None]:
+def _accounts(
+    join: KeyedJoin, ledger: Ledger, received: int, written: int, spent: int
+) -> list[int | None]:
     counts = np.array([astuple(stream) for stream in ledger.streams.values()], np.int64)
     if join.plan.by is not None:
         counts = counts.reshape(-1, len(FATES)).sum(axis=0)
-    totals = [getattr(ledger, name) for name in TOTALS[:-2]]
+    totals = [getattr(ledger, name) for name in TOTALS[:-3]]
     shed = [ledger.shed_by.get(policy, 0) for policy in SHED_BY]
-    return [*totals, written, spent, *counts.ravel().tolist(), *shed]
+    return [*totals, received, written, spent, *counts.ravel().tolist(), *shed]
 
 
 def _sampled(join: KeyedJoin) -> list[float] | None:

@@ -121,6 +121,13 @@ def pipeline(
         lambda one, other: one.union(other),
         [_packed(frame, plan, position, labels) for position, frame in enumerate(frames)],
     )
+    return processed(plan, packed, processor, schema)
+
+
+def processed(
+    plan: Plan, packed: DataFrame, processor: StatefulProcessor, schema: pa.Schema | None = None
+) -> DataFrame:
+    """Process blobs, observe, unpack."""
     joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
@@ -207,12 +214,18 @@ def _labels(session: SparkSession, shards: int) -> tuple[int, ...]:
     return tuple(label for _, label in sorted(ranked)[:shards])
 
 
-def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]) -> DataFrame:
-    stream = plan.streams[position]
+def needed_columns(frame: DataFrame, plan: Plan, position: int) -> tuple[DataFrame, dict[str, str]]:
+    """The columns of a stream that the join needs, and what each goes by."""
     # Spark takes a dot in a name for a field, so the columns go by their numbers.
     numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     number_of = {name: f"c{number}" for number, name in enumerate(frame.columns)}
-    needed = numbered.select(*(number_of[name] for name in stream.schema.names))
+    chosen = [number_of[name] for name in plan.streams[position].schema.names]
+    return numbered.select(*chosen), number_of
+
+
+def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]) -> DataFrame:
+    stream = plan.streams[position]
+    needed, number_of = needed_columns(frame, plan, position)
     pack = Pack(position, plan, labels)
     if plan.shares:
         columns = {name: f.col(number_of[name]) for name in stream.schema.names}

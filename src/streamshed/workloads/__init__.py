@@ -6,6 +6,7 @@ same for the same seed.
 
 from streamshed.workloads.base import Workload
 from streamshed.workloads.existence import ExistenceWorkload
+from streamshed.workloads.field import FieldWorkload
 from streamshed.workloads.funnel import FunnelWorkload
 from streamshed.workloads.lagging import LaggingWorkload
 from streamshed.workloads.mixed import MixedWorkload
@@ -23,6 +24,7 @@ from streamshed.workloads.zipf import ZipfWorkload
 
 __all__ = [
     "ExistenceWorkload",
+    "FieldWorkload",
     "FunnelWorkload",
     "LaggingWorkload",
     "MixedWorkload",
