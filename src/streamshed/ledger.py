@@ -36,6 +36,31 @@ class StreamLedger:
 
 
 @dataclass(frozen=True)
+class Spilled:
+    """What a join has on disk, and what was made of it; times are in the join's own units."""
+
+    rows: int = 0
+    """Rows on disk now; the ledger counts them as stored."""
+    nbytes: int = 0
+    """Bytes on disk now."""
+    most_bytes: int = 0
+    """The most bytes that were on disk at once."""
+    written: int = 0
+    """Bytes written so far."""
+    flushed: int = 0
+    """Partitions that went to disk so far, each as often as it did."""
+    revisited: int = 0
+    """Partitions that were read again, to be joined, each as often as it was."""
+    results: int = 0
+    """Results made from disk, after their time."""
+    delay: float = 0.0
+    """How long after their time these were made, in the mean."""
+    longest_delay: int = 0
+    overtaken: int = 0
+    """Results of all that were emitted after one of a later time."""
+
+
+@dataclass(frozen=True)
 class Ledger:
     """What became of all tuples, and what was made of them.
 
@@ -73,6 +98,9 @@ class Ledger:
     """Comparisons of rows, where streams are joined by a condition between any two rows."""
     throttle: float | None = None
     """The part of the full join that is done at present, where its work is bounded."""
+
+    spilled: Spilled | None = None
+    """What is on disk, where rows are spilled."""
 
     @property
     def recall(self) -> Estimate | None:
@@ -120,4 +148,8 @@ class Ledger:
         if len(self.shed_by) > 1:
             by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
             said.append(f"shed {by}; {self.switches:,} switches")
+        if self.spilled is not None:
+            said.append(
+                f"{self.spilled.results:,} of them from disk, {self.spilled.written:,} bytes written"
+            )
         return said

@@ -19,10 +19,11 @@ from streamshed.operators.plan import (
     Plan,
     QueuePlan,
     RelationPlan,
+    SpillPlan,
     StreamPlan,
     ThrottlePlan,
 )
-from streamshed.policies import ByColumn, Density, Oldest, Policy, Promise, Sketch
+from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promise, Sketch
 from streamshed.spec import Spec, too_few
 
 
@@ -60,6 +61,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         queue=_queue(spec, policy, time_type),
         pairwise=spec.pairwise,
         throttle=_throttle(spec, time_type),
+        spill=_spill(spec, time_type),
     )
     _check_policy(plan)
     return plan
@@ -67,7 +69,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
 
 def _is_estimated(spec: Spec) -> bool:
     """Whether it can be estimated what shedding costs: whole keys are followed for it."""
-    by_keys = spec.through_relation is None and spec.pairwise is None
+    by_keys = spec.through_relation is None and spec.pairwise is None and spec.spilled is None
     return by_keys and not _by_attributes(spec)
 
 
@@ -78,6 +80,8 @@ def _by_attributes(spec: Spec) -> bool:
 
 def _policy(spec: Spec) -> Policy:
     """The policy that decides: the one that was named, or else density, where it can learn."""
+    if spec.spilled is not None:
+        return Exact()
     learns = spec.pairwise is None and (spec.sample_rate != 0 or not _is_estimated(spec))
     chosen = spec.policy or (Density() if learns else Oldest())
     if not isinstance(chosen, Density):
@@ -89,6 +93,8 @@ def _policy(spec: Spec) -> Policy:
 
 
 def _check_complete(spec: Spec) -> None:
+    if spec.spilled is not None:
+        _check_spilling(spec)
     if spec.pairwise is not None:
         _check_pairwise(spec, str(spec.pairwise))
     if spec.through_relation is not None:
@@ -207,6 +213,44 @@ def _check_pairwise(spec: Spec, condition: str) -> None:
         raise SpecError(
             f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
             f"in joins .on({condition}) yet; leave it out"
+        )
+
+
+def _check_spilling(spec: Spec) -> None:
+    """Refuse what joins cannot do that spill."""
+    method = ".spill()"
+    if spec.budget is None:
+        raise SpecError(
+            f"{method}: the join may keep any number of rows, so that nothing is ever spilled; say "
+            "how many with .keep(total=…) or .keep(rows=…)"
+        )
+    if spec.policy is not None:
+        raise SpecError(
+            f"{method} and .shed({spec.policy.name!r}) were both said, but of rows that wait on "
+            "disk none has to leave; leave one of them out"
+        )
+    if spec.sample_rate:
+        raise SpecError(
+            f".estimate(): `rate` is {spec.sample_rate}, but what is missed is not estimated in "
+            f"joins that {method[:-2]}: without a deadline nothing is; leave it out"
+        )
+    others = {
+        ".through()": spec.through_relation is not None,
+        f".on({spec.pairwise})": spec.pairwise is not None,
+        ".queue()": spec.queue_rows is not None,
+        ".on() by equalities between pairs": spec.graph() is not None,
+        ".throttle()": spec.throttled is not None,
+    }
+    for other, said in others.items():
+        if said:
+            raise SpecError(
+                f"{method} and {other} were both said, but only joins by a key that all streams "
+                "share can be told to partitions, as in .on('k'); leave one of them out"
+            )
+    if spec.row_windows is not None:
+        raise SpecError(
+            f"{method}: .last() bounds windows by rows, which leave by their number, on disk as in "
+            "memory; give the streams time windows with .within(), or keep them in memory"
         )
 
 
@@ -498,6 +542,15 @@ def _throttle(spec: Spec, time_type: pa.DataType) -> ThrottlePlan | None:
             f"{-(-longest // part)} parts, more than {MOST_PARTS}; give a longer one"
         )
     return plan
+
+
+def _spill(spec: Spec, time_type: pa.DataType) -> SpillPlan | None:
+    if spec.spilled is None:
+        return None
+    deadline = spec.spilled.deadline
+    if deadline is None:
+        return SpillPlan(spec.spilled.to, None)
+    return SpillPlan(spec.spilled.to, _units(deadline, time_type, ".spill(): `deadline`"))
 
 
 def _clock(spec: Spec) -> Literal["min", "max"]:

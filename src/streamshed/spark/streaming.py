@@ -61,6 +61,12 @@ def prepared(
             ".queue() is not available on Spark yet; run the join here with .replay(), or leave it "
             "out"
         )
+    if plan.spill is not None:
+        raise SpecError(
+            ".spill() is not available on Spark, whose state store (RocksDB) keeps the rows of a "
+            "join on disk already; leave it out and allow more rows with .keep(), or run the join "
+            "here with .replay()"
+        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
