@@ -1,7 +1,8 @@
 """Files of rows on disk: written once, mapped into memory, and removed when they are of no use.
 
-A file holds Arrow IPC streams, one after the other: what the join knows of each row, and below it
-the users' rows of each input, all in the order of their partitions.
+A file is an Arrow IPC stream of a single row, whose cells are lists: what the join knows of each row
+that was spilled, and the users' rows of each input, all in the order of their partitions. (One
+message costs less than one for each input.)
 """
 
 from __future__ import annotations
@@ -25,9 +26,6 @@ from streamshed.operators.checkpoint import from_ipc, write_ipc
 PREFIX = "streamshed-spill-"
 """What the names of the folders of runs begin with."""
 
-Extent = tuple[int, int]
-"""Where a stream begins in a file, and its length."""
-
 
 @dataclass(frozen=True)
 class DiskFile:
@@ -35,9 +33,8 @@ class DiskFile:
 
     number: int
     nbytes: int
-    extents: tuple[Extent, ...]
-    known: dict[str, npt.NDArray[Any]]
-    """What the join knows of each row, as columns."""
+    known: npt.NDArray[Any]
+    """What the join knows of each row."""
     rows: tuple[pa.RecordBatch, ...]
     """The users' rows of each input."""
 
@@ -48,11 +45,13 @@ class Disk:
 
     Attributes:
         to: the folder in which it is made.
+        record: what the join knows of a row.
         most: the most bytes that were in use at once.
         written: the bytes written so far.
     """
 
     to: str
+    record: np.dtype[Any]
     most: int = 0
     written: int = 0
     files: dict[int, DiskFile] = field(default_factory=dict)
@@ -71,22 +70,27 @@ class Disk:
         """Bytes of all files in use."""
         return sum(file.nbytes for file in self.files.values())
 
-    def write(self, known: pa.RecordBatch, rows: Sequence[pa.RecordBatch]) -> DiskFile:
-        """Write rows to a new file."""
+    def write(self, known: npt.NDArray[Any], rows: Sequence[pa.RecordBatch]) -> DiskFile:
+        """Write rows to a new file.
+
+        Args:
+            known: what the join knows of each, as records.
+            rows: the users' rows of each input.
+        """
+        batch = _as_one(known, rows)
         number = self.next_file
         path = self._path(number)
         try:
             with pa.OSFile(str(path), "wb") as sink:
-                extents = [_write(sink, batch) for batch in (known, *rows)]
+                write_ipc(sink, batch)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise SpillError(
-                f".spill(): {known.num_rows:,} rows could not be written to {self.to!r} ({error}); "
+                f".spill(): {len(known):,} rows could not be written to {self.to!r} ({error}); "
                 "make room there, name another folder, or keep more rows in memory with .keep()"
             ) from error
         self.next_file += 1
-        file = _mapped(path, number, extents)
-        self.files[number] = file
+        file = self.files[number] = self._mapped(number)
         self.written += file.nbytes
         self.most = max(self.most, self.nbytes)
         return file
@@ -105,7 +109,7 @@ class Disk:
         self._removal.detach()
         return {
             "folder": str(self.folder),
-            "files": [[file.number, file.extents] for file in self.files.values()],
+            "files": list(self.files),
             "next": self.next_file,
             "most": self.most,
             "written": self.written,
@@ -114,12 +118,12 @@ class Disk:
     def go_on(self, said: dict[str, Any]) -> None:
         """Take over the files that a snapshot refers to; those of the run that made it stay."""
         before = Path(said["folder"])
-        for number, extents in said["files"]:
+        for number in said["files"]:
             old = before / self._path(number).name
             try:
                 _link(old, self._path(number))
-                self.files[number] = _mapped(self._path(number), number, extents)
-            except (OSError, pa.ArrowInvalid) as error:
+                self.files[number] = self._mapped(number)
+            except (OSError, pa.ArrowInvalid, StopIteration) as error:
                 raise StateError(
                     f"the state refers to rows that were spilled to {str(old)!r}, which cannot be "
                     f"read ({error}); bring the file back, or start anew"
@@ -140,6 +144,14 @@ class Disk:
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}.arrows"
 
+    def _mapped(self, number: int) -> DiskFile:
+        with pa.memory_map(str(self._path(number))) as source:
+            known, *inputs = from_ipc(source.read_buffer()).columns
+            nbytes = source.size()
+        records = np.frombuffer(known.values.buffers()[1], self.record, len(known.values))
+        rows = [pa.RecordBatch.from_struct_array(part.values) for part in inputs]
+        return DiskFile(number, nbytes, records, tuple(rows))
+
 
 def _new_folder(to: str) -> Path:
     if os.path.exists(to) and not os.path.isdir(to):
@@ -153,21 +165,13 @@ def _new_folder(to: str) -> Path:
         ) from error
 
 
-def _write(sink: pa.NativeFile, batch: pa.RecordBatch) -> Extent:
-    begin = sink.tell()
-    write_ipc(sink, batch)
-    return begin, sink.tell() - begin
-
-
-def _mapped(path: Path, number: int, extents: Sequence[Sequence[int]]) -> DiskFile:
-    with pa.memory_map(str(path)) as source:
-        parts = []
-        for begin, length in extents:
-            source.seek(begin)
-            parts.append(from_ipc(source.read_buffer(length)))
-    known = {name: parts[0].column(name).to_numpy() for name in parts[0].schema.names}
-    places = tuple((int(begin), int(length)) for begin, length in extents)
-    return DiskFile(number, sum(length for _, length in places), places, known, tuple(parts[1:]))
+def _as_one(known: npt.NDArray[Any], rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """What is known of rows, and the rows of each input, as a batch of a single row."""
+    kind, records = pa.binary(known.dtype.itemsize), pa.py_buffer(known)
+    columns = [pa.Array.from_buffers(kind, len(known), [None, records])]
+    columns += [batch.to_struct_array() for batch in rows]
+    lists = [pa.LargeListArray.from_arrays([0, len(column)], column) for column in columns]
+    return pa.RecordBatch.from_arrays(lists, [str(number) for number in range(len(lists))])
 
 
 def _link(old: Path, new: Path) -> None:

@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.operators.buffers import Batch
 from streamshed.operators.disk import Disk, DiskFile
-from streamshed.operators.intake import NOTHING, WORTHLESS
-from streamshed.operators.payload import Payload, Places, places_in
-from streamshed.operators.spilling_loop import LOWEST, PARTITIONS
+from streamshed.operators.payload import PLACE_BITS, Payload
+from streamshed.operators.spilling_loop import AWAY, FIRST, PARTITIONS, WAITING
 
-Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-KNOWN = ("stream", "time", "hash", "arrival")
-OFFSET = "offset"
-"""What a file says of each row, and where the user's row stands in the part of its input."""
-
-
-class Known(NamedTuple):
-    """What is known of rows on disk, in the order of their arrival."""
-
-    stream: npt.NDArray[np.int32]
-    time: Ints
-    hash: npt.NDArray[np.uint64]
-    arrival: Ints
-    place: Places
-
-    def only(self, chosen: Flags | slice) -> Known:
-        """Some of them."""
-        return Known(*(column[chosen] for column in self))
-
-    def batch(self) -> Batch:
-        """The rows as tuples."""
-        return Batch(self.stream, self.time, self.hash, self.place, NOTHING, WORTHLESS)
-
-
-NOBODY = Known(
-    np.empty(0, np.int32),
-    np.empty(0, np.int64),
-    np.empty(0, np.uint64),
-    np.empty(0, np.int64),
-    np.empty(0, np.int64),
-)
+Records = npt.NDArray[Any]
+"""What is known of rows: `AWAY`."""
 
 
 @dataclass(eq=False)
@@ -58,27 +26,23 @@ class Piece:
     """Some rows of a partition in a file, in the order of their arrival."""
 
     file: DiskFile
-    rows: slice | Ints
+    rows: slice | npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        time = self.column("time")
-        self.size = len(time)
-        self.oldest, self.newest = int(time.min()), int(time.max())
-        self.first = int(self.column("arrival")[0])
+        known = self.known()
+        self.size = len(known)
+        self.oldest, self.newest = int(known["time"].min()), int(known["time"].max())
+        self.first = int(known["arrival"][0])
 
-    def column(self, name: str) -> npt.NDArray[Any]:
-        """One of `KNOWN`, or `OFFSET`."""
-        return self.file.known[name][self.rows]
-
-    def places(self) -> Places:
-        """Where the users' rows are."""
-        return places_in(self.file.number, self.column(OFFSET))
+    def known(self) -> Records:
+        """What is known of the rows; not where they are."""
+        return self.file.known[self.rows]
 
     def only(self, kept: Flags) -> list[Piece]:
         """What is left of the piece without some of its rows: itself, or less, or nothing."""
         if kept.all():
             return [self]
-        rows = np.arange(len(self.file.known["time"]))[self.rows][kept]
+        rows = np.arange(len(self.file.known))[self.rows][kept]
         return [Piece(self.file, rows)] if len(rows) else []
 
 
@@ -92,8 +56,13 @@ class Partition:
     """Rows that came later, and were not."""
 
     def pieces(self) -> Iterator[Piece]:
-        """All of it."""
+        """All of it, in the order of arrival."""
         return chain(self.joined, self.waiting)
+
+    @property
+    def size(self) -> int:
+        """All rows of it."""
+        return sum(piece.size for piece in self.pieces())
 
 
 @dataclass
@@ -107,33 +76,29 @@ class Partitions:
     pieces_of_file: Counter[int] = field(default_factory=Counter)
 
     def put(
-        self, rows: npt.NDArray[Any], users: Sequence[pa.RecordBatch], joined: Flags
+        self,
+        rows: Records,
+        users: Sequence[pa.RecordBatch],
+        ends: npt.NDArray[np.int64],
+        joined: Flags,
     ) -> None:
         """Write rows to disk.
 
         Args:
             rows: what is known of them, by partition, then by arrival.
             users: the users' rows of each input, in the same order.
+            ends: for each partition where its rows end.
             joined: for each partition whether its rows were joined.
         """
-        offset = np.arange(len(rows))
-        if len(users) > 1:
-            for position in range(len(users)):
-                mine = np.flatnonzero(rows["stream"] == position)
-                offset[mine] = np.arange(len(mine))
-        known = [pa.array(np.ascontiguousarray(rows[name])) for name in KNOWN]
-        table = pa.RecordBatch.from_arrays([*known, pa.array(offset)], [*KNOWN, OFFSET])
-        file = self.disk.write(table, users)
+        file = self.disk.write(rows, users)
         self._map(file)
-        number = rows["hash"] & LOWEST
-        ends = np.searchsorted(number, np.arange(PARTITIONS), "right").tolist()
-        for partition, start, end, done in zip(
-            self.of, [0, *ends[:-1]], ends, joined.tolist(), strict=True
-        ):
+        start = 0
+        for partition, end, done in zip(self.of, ends.tolist(), joined.tolist(), strict=True):
             if end > start:
                 pieces = partition.joined if done else partition.waiting
                 pieces.append(Piece(file, slice(start, end)))
                 self.pieces_of_file[file.number] += 1
+            start = end
 
     def _map(self, file: DiskFile) -> None:
         for payload, rows in zip(self.payload, file.rows, strict=True):
@@ -142,32 +107,50 @@ class Partitions:
     @property
     def rows(self) -> int:
         """Rows on disk."""
-        return sum(piece.size for partition in self.of for piece in partition.pieces())
+        return sum(partition.size for partition in self.of)
 
-    def longest_waiting(self) -> int | None:
-        """The partition whose rows have waited longest to be joined, if any wait."""
-        firsts = [(p.waiting[0].first, number) for number, p in enumerate(self.of) if p.waiting]
-        return min(firsts)[1] if firsts else None
+    def longest_waiting(self) -> list[int]:
+        """The partitions of which rows wait to be joined, those that have waited longest first."""
+        waiting = [number for number, partition in enumerate(self.of) if partition.waiting]
+        return sorted(waiting, key=lambda number: self.of[number].waiting[0].first)
 
-    def known(self, pieces: Sequence[Piece]) -> Known:
-        """What is known of the rows of some pieces."""
-        if not pieces:
-            return NOBODY
-        columns = [np.concatenate([piece.column(name) for piece in pieces]) for name in KNOWN]
-        return Known(*columns, np.concatenate([piece.places() for piece in pieces]))
+    def known(self, pieces: Iterable[Piece]) -> Records:
+        """What is known of the rows of some pieces, and where the users' rows are."""
+        pieces = list(pieces)
+        rows = np.empty(sum(piece.size for piece in pieces), AWAY)
+        start = 0
+        for piece in pieces:
+            part = rows[start : start + piece.size]
+            part[:] = piece.known()
+            part["payload"] += piece.file.number << PLACE_BITS
+            start += piece.size
+        return rows
+
+    def to_visit(self, partitions: Sequence[Partition]) -> tuple[Records, npt.NDArray[np.int64]]:
+        """The rows of some partitions, one after the other, and what is to be done with each."""
+        rows = self.known(piece for partition in partitions for piece in partition.pieces())
+        to_do = np.zeros(len(rows), np.int64)
+        end = 0
+        for partition in partitions:
+            to_do[end] = FIRST
+            end += partition.size
+            waiting = sum(piece.size for piece in partition.waiting)
+            to_do[end - waiting : end] |= WAITING
+        return rows, to_do
 
     def keep(self, number: int, joined: list[Piece], waiting: list[Piece]) -> None:
-        """Let a partition have these pieces; files that nobody needs any more are given up."""
-        before = [piece.file.number for piece in self.of[number].pieces()]
+        """Let a partition have these pieces, and no others."""
+        self.pieces_of_file.subtract(piece.file.number for piece in self.of[number].pieces())
         self.of[number] = Partition(joined, waiting)
         self.pieces_of_file.update(piece.file.number for piece in self.of[number].pieces())
-        self.pieces_of_file.subtract(before)
-        for file in set(before):
-            if self.pieces_of_file[file] == 0:
-                del self.pieces_of_file[file]
-                for payload in self.payload:
-                    payload.segments.pop(file, None)
-                self.disk.drop(file)
+
+    def tidy(self) -> None:
+        """Give up the files that nobody needs any more."""
+        for number in [file for file, pieces in self.pieces_of_file.items() if pieces == 0]:
+            del self.pieces_of_file[number]
+            for payload in self.payload:
+                payload.segments.pop(number, None)
+            self.disk.drop(number)
 
     # -- stop and go on --------------------------------------------------------------------------
 
@@ -193,7 +176,7 @@ class Partitions:
             self.pieces_of_file[file_number] += 1
 
 
-def _said(rows: slice | Ints) -> dict[str, list[int]]:
+def _said(rows: slice | npt.NDArray[np.int64]) -> dict[str, list[int]]:
     if isinstance(rows, slice):
         return {"from": [rows.start, rows.stop]}
     return {"rows": rows.tolist()}

@@ -31,9 +31,10 @@ from streamshed.ledger import Ledger, Spilled
 from streamshed.operators.buffers import LATECOMERS, MADE, Batch
 from streamshed.operators.checkpoint import Delta, Head
 from streamshed.operators.disk import Disk
+from streamshed.operators.intake import NOTHING, WORTHLESS
 from streamshed.operators.keyed import Block, KeyedJoin, Late
 from streamshed.operators.keyed_loop import DONE, rebuild
-from streamshed.operators.partitions import Flags, Ints, Known, Partition, Partitions, Piece
+from streamshed.operators.partitions import Flags, Partition, Partitions, Piece, Records
 from streamshed.operators.payload import Payload
 from streamshed.operators.plan import Plan
 from streamshed.operators.restoring import Rows
@@ -45,9 +46,12 @@ from streamshed.operators.spilling_loop import (
     PARTITIONS,
     ROUND_OVER,
     UNTIL,
+    arrange,
     census,
     new_door,
+    run_again,
     run_spilling,
+    spread,
     take_out,
 )
 from streamshed.policies import Policy
@@ -55,12 +59,36 @@ from streamshed.policies import Policy
 LEAST, FREED = 8, 4
 """When memory is looked at and less than this part of it is free, partitions go to disk until so
 much is; the fewer times it is looked at, the less that costs."""
+SITTING = 2
+"""The disk is looked at each time as many rows have come as this part of the budget."""
 STEPS = 4
 """How often within a deadline the disk is looked at, at least."""
 
 
+Ints = npt.NDArray[np.int64]
+
+
 class Revisited(Block):
     """Results that were made from disk."""
+
+
+class _Visitor(KeyedJoin):
+    """The join of rows from disk."""
+
+    def visit(self, batch: Batch, largest: int) -> Iterator[Revisited]:
+        """Join the rows of some partitions, none with more rows than the largest."""
+        self._make_room(largest, 0)
+        for found in self._run(batch):
+            assert isinstance(found, Block), "who was late has not come to disk"
+            yield Revisited(*found)
+
+    def _make_room(self, tuples: int, followed: int) -> None:
+        self.core.pools["held"] = 0  # of the partition before
+        super()._make_room(tuples, followed)
+
+    def _loop(self, batch: Batch) -> int:
+        status: int = run_again(self.core, self.state, batch, self.work, self.out)
+        return status
 
 
 class SpillingJoin(KeyedJoin):
@@ -84,12 +112,13 @@ class SpillingJoin(KeyedJoin):
         rows = [stream.rows for stream in plan.streams]
         budgets = rows if plan.total is None else [plan.total]
         self.budget = np.array([BOUNDLESS if b is None else b for b in budgets], np.int64)
+        self.sitting = sum(b for b in budgets if b is not None) // SITTING
         super().__init__(plan.unbounded, whole, memory)
         self.aside = Partitions(
-            Disk(plan.spill.to), [Payload(payload.schema) for payload in self.payload]
+            Disk(plan.spill.to, AWAY), [Payload(payload.schema) for payload in self.payload]
         )
         # A part of the keys sees a part of the times: its clock is no later than that of all.
-        self.visitor = KeyedJoin(replace(self.plan, idle=None))
+        self.visitor = _Visitor(replace(self.plan, idle=None))
         self.visitor.intake = self.intake
 
     def _begin(self) -> None:
@@ -99,23 +128,28 @@ class SpillingJoin(KeyedJoin):
         self.credit = 0
         self.figures = Spilled()
         self.latest = NEVER
+        self.coming = 0
         self._begin_round()
 
     # -- rounds ----------------------------------------------------------------------------------
 
     def _run(self, batch: Batch) -> Iterator[Block | Late]:
-        status = None
+        status, self.coming = None, batch.time.size
+        self.out.filled[:] = 0
         while status != DONE:
             self._make_room_at_door(batch.time.size)
-            self.out.filled[:] = 0
             status = self._loop(batch)
+            due = status == ROUND_OVER and self._end_round()
+            if status == ROUND_OVER and not due:
+                continue  # what was made can wait until there is more of it
             late = self.out.late[: self.out.filled[LATECOMERS]]
             if late.size:
                 yield Late(batch.stream[late], batch.payload[late])
             if made := self.out.filled[MADE]:
                 yield self._emitted(self._block(int(made)))
-            if status == ROUND_OVER:
-                yield from self._end_round()
+            self.out.filled[:] = 0
+            if due:
+                yield from self._sit()
 
     def _loop(self, batch: Batch) -> int:
         door = self.door
@@ -137,19 +171,17 @@ class SpillingJoin(KeyedJoin):
         if self.deadline is not None and now != NEVER:
             numbers[UNTIL] = now + max(1, self.deadline // STEPS)
 
-    def _end_round(self) -> Iterator[Block]:
+    def _end_round(self) -> bool:
+        """See to memory; whether it is time to look at the disk."""
         self.credit += int(self.door.numbers[CAME])
         self._put_down(self._flushed())
         self._shed_overdue()
-        while (number := self.aside.longest_waiting()) is not None:
-            stored, waiting = self._read(number)
-            cost = len(stored.time) + len(waiting.time)
-            if cost > self.credit:
-                break
-            self.credit -= cost
-            yield from self._visit(number, stored, waiting)
-        else:
-            self.credit = 0
+        self._begin_round()
+        return self.deadline is not None or self.credit >= self.sitting
+
+    def _sit(self) -> Iterator[Block]:
+        """Look at the disk: join what waits there, and let go of what is over."""
+        yield from self._revisit()
         self._let_go()
         self._begin_round()
 
@@ -157,9 +189,8 @@ class SpillingJoin(KeyedJoin):
         """There is no more input: join all that waits on disk."""
         self._put_down(np.empty(0, AWAY))
         self._shed_overdue()
-        while (number := self.aside.longest_waiting()) is not None:
-            yield from self._visit(number, *self._read(number))
-        self._let_go()
+        self.credit = BOUNDLESS
+        yield from self._sit()
 
     def close(self) -> None:
         """Remove all files."""
@@ -177,7 +208,7 @@ class SpillingJoin(KeyedJoin):
 
     # -- to disk ---------------------------------------------------------------------------------
 
-    def _flushed(self) -> npt.NDArray[Any]:
+    def _flushed(self) -> Records:
         """Take partitions out of memory until enough of it is free; returns their rows."""
         room, enough = self._room(), np.maximum(1, self.budget // FREED)
         if (room >= np.maximum(1, self.budget // LEAST)).all():
@@ -201,23 +232,26 @@ class SpillingJoin(KeyedJoin):
         self._noted(flushed=self.figures.flushed + int(chosen.sum()))
         return away[np.argsort(away["arrival"])]
 
-    def _put_down(self, flushed: npt.NDArray[Any]) -> None:
+    def _put_down(self, flushed: Records) -> None:
         """Write to disk what was noted, and what was taken out of memory."""
         noted = self.door.noted[: self.door.numbers[NOTED]]
         if len(noted) + len(flushed) == 0:
             return
         joined = np.zeros(PARTITIONS, np.bool_)
         joined[flushed["hash"] & LOWEST] = True
-        rows = np.concatenate([noted, flushed])
-        order = np.argsort((rows["hash"] & LOWEST).astype(np.uint8), kind="stable")
-        rows = rows[order]
-        lanes = self._lanes(rows["stream"])
+        rows = np.concatenate([noted, flushed]) if len(flushed) else noted
+        number = np.bincount((rows["hash"] & LOWEST).astype(np.int64), minlength=PARTITIONS)
+        lanes = np.bincount(self._lanes(rows["stream"]), minlength=len(self.on_disk))
+        ends, firsts = np.cumsum(number) - number, np.cumsum(lanes) - lanes
+        arranged, places = np.empty(len(rows), AWAY), np.empty(len(rows), np.int64)
+        filled = np.zeros_like(lanes)
+        arrange(rows, self.plan.by is not None, ends, firsts, filled, arranged, places)
         users = [
-            payload.take(np.ascontiguousarray(rows["payload"][lanes == position]))
-            for position, payload in enumerate(self.payload)
+            payload.take(places[first : first + size])
+            for payload, first, size in zip(self.payload, firsts, lanes, strict=True)
         ]
-        self.aside.put(rows, users, joined)
-        self.on_disk += np.bincount(lanes, minlength=len(self.on_disk))
+        self.aside.put(arranged, users, ends, joined)
+        self.on_disk += lanes
         self.door.numbers[NOTED] = 0
 
     def _lanes(self, streams: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -225,27 +259,38 @@ class SpillingJoin(KeyedJoin):
 
     # -- from disk -------------------------------------------------------------------------------
 
-    def _read(self, number: int) -> tuple[Known, Known]:
-        """What is known of a partition: rows that were joined and can meet others, and the rest."""
-        partition = self.aside.of[number]
-        stored = self.aside.known(partition.joined)
-        inside = self._needed(stored, self._horizon(partition))
-        return stored.only(inside), self.aside.known(partition.waiting)
+    def _revisit(self) -> Iterator[Block]:
+        """Join what has waited longest, as far as there is credit for it."""
+        several: list[int] = []
+        rows = 0
+        for number in self.aside.longest_waiting():
+            cost = self._needed_of(self.aside.of[number])
+            if cost > self.credit:
+                break
+            self.credit -= cost
+            several.append(number)
+            rows += cost
+            if rows > self.sitting:
+                yield from self._visit(several)
+                several, rows = [], 0
+        else:
+            self.credit = 0
+        if several:
+            yield from self._visit(several)
 
-    def _visit(self, number: int, stored: Known, waiting: Known) -> Iterator[Block]:
-        """Join the rows of a partition that wait, in the order of their arrival."""
-        visitor = self.visitor
-        visitor._begin()
-        visitor._make_room(len(stored.time) + len(waiting.time), 0)
-        rebuild(visitor.core, visitor.state, stored.batch(), stored.arrival, stored.arrival)
-        for found in visitor.process(waiting.batch()):
-            assert isinstance(found, Block), "who was late has not come to disk"
-            yield self._emitted(Revisited(*found))
-        self.core.numbers[RESULTS] += visitor.core.numbers[RESULTS]
-        self._noted(revisited=self.figures.revisited + 1)
-        partition = self.aside.of[number]
-        self.aside.keep(number, [*partition.joined, *partition.waiting], [])
-        self._take_back(number)
+    def _visit(self, numbers: list[int]) -> Iterator[Block]:
+        """Join the rows of some partitions that wait, in the order of their arrival."""
+        visitor, before = self.visitor, int(self.visitor.core.numbers[RESULTS])
+        partitions = [self.aside.of[number] for number in numbers]
+        rows, worth = self.aside.to_visit(partitions)
+        largest = max(partition.size for partition in partitions)
+        for block in visitor.visit(_batch(rows)._replace(worth=worth), largest):
+            yield self._emitted(block)
+        self.core.numbers[RESULTS] += visitor.core.numbers[RESULTS] - before
+        self._noted(revisited=self.figures.revisited + len(numbers))
+        for number, partition in zip(numbers, partitions, strict=True):
+            self.aside.keep(number, [*partition.pieces()], [])
+            self._take_back(number)
 
     def _horizon(self, partition: Partition) -> int:
         """The oldest time of a tuple that rows of a partition may still be joined with."""
@@ -253,40 +298,52 @@ class SpillingJoin(KeyedJoin):
         coming = NEVER if clock == NEVER else clock - self.core.settings.late
         return min([coming, *(piece.oldest for piece in partition.waiting)])
 
-    def _needed(self, rows: Known, horizon: int) -> Flags:
+    def _needed_of(self, partition: Partition) -> int:
+        """How many rows of a partition are needed to join those that wait, themselves included."""
+        horizon = self._horizon(partition)
+        window = int(self.core.lanes["window"].min())
+        return sum(
+            piece.size
+            if horizon == NEVER or horizon - piece.oldest <= window
+            else int(self._needed(piece.known(), horizon).sum())
+            for piece in partition.pieces()
+        )
+
+    def _needed(self, rows: Records, horizon: int) -> Flags:
         """Which rows are within their windows together with a tuple of that time."""
         if horizon == NEVER:
-            return np.ones(len(rows.time), np.bool_)
-        windows = self.core.lanes["window"][self._lanes(rows.stream)]
-        needed: Flags = horizon - rows.time <= windows
+            return np.ones(len(rows), np.bool_)
+        windows = self.core.lanes["window"]
+        oldest = horizon - (windows[0] if len(windows) == 1 else windows[rows["stream"]])
+        needed: Flags = rows["time"] >= oldest
         return needed
 
     def _take_back(self, number: int) -> None:
         """Take a partition into memory again if there is room for all of it."""
+        room = self._room() - np.maximum(1, self.budget // FREED)
+        if (room <= 0).any():
+            return
         partition = self.aside.of[number]
         rows = self.aside.known(partition.joined)
-        needed = self._needed(rows, self._horizon(partition))
-        back = rows.only(needed)
-        lanes = self._lanes(back.stream)
-        more = np.bincount(lanes, minlength=len(self.on_disk))
-        if len(self.budget) == 1:
-            more = more.sum(keepdims=True)
-        if (self._room() - more < np.maximum(1, self.budget // FREED)).any():
+        rows = rows[self._needed(rows, self._horizon(partition))]
+        lanes = self._lanes(rows["stream"])
+        back = np.bincount(lanes, minlength=len(self.on_disk))
+        if (room < (back.sum(keepdims=True) if len(room) == 1 else back)).any():
             return
-        self._leave(rows.stream[~needed], EXPIRED)
-        place = np.empty_like(back.place)
+        for piece in partition.joined:
+            self._inside(piece, self._horizon(partition))
         for position, (memory, disk) in enumerate(
             zip(self.payload, self.aside.payload, strict=True)
         ):
             mine = lanes == position
-            place[mine] = memory.add(disk.take(back.place[mine]))
-        self.intake.disorder += len(place)  # they are older than those in memory
+            rows["payload"][mine] = memory.add(disk.take(rows["payload"][mine]))
+        self.intake.disorder += len(rows)  # they are older than those in memory
         cursor = self.work.cursor  # this may be in the middle of a batch
-        self._make_room(len(place), 0)
+        self._make_room(len(rows) + self.coming, 0)
         self.work.cursor[:] = cursor
-        batch = back._replace(place=place).batch()
-        rebuild(self.core, self.state, batch, back.arrival, back.arrival)
-        self.on_disk -= np.bincount(lanes, minlength=len(self.on_disk))
+        arrivals = np.ascontiguousarray(rows["arrival"])
+        rebuild(self.core, self.state, _batch(rows), arrivals, arrivals)
+        self.on_disk -= back
         self.aside.keep(number, [], [])
         self.door.spilled[number] = False
 
@@ -308,7 +365,7 @@ class SpillingJoin(KeyedJoin):
                 kept = [
                     part
                     for piece in partition.waiting
-                    for part in self._without(piece, piece.column("time") >= since, SHED)
+                    for part in self._without(piece, piece.known()["time"] >= since, SHED)
                 ]
                 self.aside.keep(number, partition.joined, kept)
 
@@ -337,12 +394,13 @@ class SpillingJoin(KeyedJoin):
                 self.aside.keep(number, kept, partition.waiting)
             if not kept and not partition.waiting:
                 self.door.spilled[number] = False
+        self.aside.tidy()
 
     def _inside(self, piece: Piece, horizon: int) -> list[Piece]:
-        return self._without(piece, self._needed(self.aside.known([piece]), horizon), EXPIRED)
+        return self._without(piece, self._needed(piece.known(), horizon), EXPIRED)
 
     def _without(self, piece: Piece, kept: Flags, fate: int) -> list[Piece]:
-        self._leave(piece.column("stream")[~kept], fate)
+        self._leave(piece.known()["stream"][~kept], fate)
         return piece.only(kept)
 
     # -- what comes out --------------------------------------------------------------------------
@@ -426,3 +484,10 @@ class SpillingJoin(KeyedJoin):
 
     def _about(self) -> dict[str, str]:
         return super()._about() | {"budget": self.said.about()["budget"]}
+
+
+def _batch(rows: Records) -> Batch:
+    """Rows as tuples."""
+    columns = [np.empty(len(rows), AWAY[name]) for name in ("stream", "time", "hash", "payload")]
+    spread(rows, *columns)
+    return Batch(*columns, NOTHING, WORTHLESS)
