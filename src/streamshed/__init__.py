@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from streamshed.conditions import cosine, inner_product, near, where
-from streamshed.errors import InputError, SpecError, StateError, StreamshedError
+from streamshed.errors import InputError, SpecError, SpillError, StateError, StreamshedError
 from streamshed.join import Join, join
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "Join",
     "Ledger",
     "SpecError",
+    "SpillError",
     "StateError",
     "StreamshedError",
     "__version__",

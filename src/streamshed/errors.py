@@ -33,6 +33,10 @@ class StateError(StreamshedError):
     """A snapshot that does not fit the join: start anew, or bring back the join that made it."""
 
 
+class SpillError(StreamshedError):
+    """A disk that does not take rows, or give them back: make room, or name another folder."""
+
+
 def listed(names: Iterable[str]) -> str:
     """The names as they stand in a message.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -14,7 +15,7 @@ from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import SpecError, listed
 from streamshed.running import Running
 from streamshed.selection import Selection
-from streamshed.spec import Budget, RowWindows, Throttle, Through, TimeWindows, check_names
+from streamshed.spec import Budget, RowWindows, Spill, Throttle, Through, TimeWindows, check_names
 from streamshed.writing import written
 
 if TYPE_CHECKING:
@@ -422,6 +423,36 @@ late='30 seconds')
             join('a', 'b').on('k').last(100).queue(rows=10).throttle(tuples_per_second=0.2)
         """
         return replace(self, queue_rows=positive(rows, ".queue(): `rows`"))
+
+    def spill(
+        self, *, to: str | os.PathLike[str], deadline: str | timedelta | int | None = None
+    ) -> Join:
+        """Let rows wait on disk when memory is full, instead of shedding any.
+
+        Rows are told by the hash of their key to partitions. When `keep` is reached, whole
+        partitions go to disk, those of all streams together, and are joined there later.
+
+        Args:
+            to: The folder for the files. Each run has a folder of its own there, which is gone at
+                the end.
+            deadline: How long after the time of a result, in the join's own time, it may still be
+                made; rows on disk for which that is too short are shed.
+
+        Example:
+            >>> from streamshed import join
+            >>> said = join("a", "b").on("k").within("1 hour", time="ts").keep(total=1_000_000)
+            >>> said.spill(to="/var/spill", deadline="5 minutes")
+            join('a', 'b').on('k').within('1 hour', time='ts').keep(total=1000000)\
+.spill(to='/var/spill', deadline='5 minutes')
+        """
+        method = ".spill()"
+        if not isinstance(to, str | os.PathLike) or not os.fspath(to):
+            raise SpecError(f"{method}: `to` is {to!r}; give the path of a folder")
+        folder = os.fspath(to)
+        until = None if deadline is None else durations.parse(deadline, f"{method}: `deadline`")
+        if until == 0:
+            raise SpecError(f"{method}: `deadline` is {deadline!r}; give more than nothing")
+        return replace(self, spilled=Spill(str(folder), until))
 
     def estimate(self, *, rate: float | None = None) -> Join:
         """Say how many keys are followed in full, to estimate the results that shedding costs.

@@ -36,6 +36,31 @@ class StreamLedger:
 
 
 @dataclass(frozen=True)
+class Spilled:
+    """What a join has on disk, and what was made of it; times are in the join's own units."""
+
+    rows: int = 0
+    """Rows on disk now; the ledger counts them as stored."""
+    nbytes: int = 0
+    """Bytes on disk now."""
+    most_bytes: int = 0
+    """The most bytes that were on disk at once."""
+    written: int = 0
+    """Bytes written so far."""
+    flushed: int = 0
+    """Partitions that went to disk so far, each as often as it did."""
+    revisited: int = 0
+    """Partitions that were read again, to be joined, each as often as it was."""
+    results: int = 0
+    """Results made from disk, after their time."""
+    delay: float = 0.0
+    """How long after their time these were made, in the mean."""
+    longest_delay: int = 0
+    overtaken: int = 0
+    """Results of all that were emitted after one of a later time."""
+
+
+@dataclass(frozen=True)
 class Ledger:
     """What became of all tuples, and what was made of them.
 
@@ -77,6 +102,9 @@ class Ledger:
     capacity: float | None = None
     """The comparisons that it may make in a second of its time at present; None if that is not
     bounded, or not known yet."""
+
+    spilled: Spilled | None = None
+    """What is on disk, where rows are spilled."""
 
     @property
     def recall(self) -> Estimate | None:
@@ -127,4 +155,7 @@ class Ledger:
         if self.throttle is not None:
             at = "" if self.capacity is None else f", for {self.capacity:,.0f} comparisons a second"
             said.append(f"{self.throttle:.1%} of the join is done{at}")
+        if self.spilled is not None:
+            made, written = self.spilled.results, self.spilled.written
+            said.append(f"{made:,} of them from disk, {written:,} bytes written")
         return said

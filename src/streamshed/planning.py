@@ -13,9 +13,17 @@ from streamshed.conditions import Cosine, InnerProduct
 from streamshed.equalities import MOST_STREAMS, Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.operators.plan import Plan, RelationPlan, StreamPlan
-from streamshed.policies import ByColumn, Density, Oldest, Policy, Promise, Sketch
+from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promise, Sketch
 from streamshed.spec import Spec, too_few
-from streamshed.timing import clock_of, idleness, lateness, queue_of, throttle_of, window_of
+from streamshed.timing import (
+    clock_of,
+    idleness,
+    lateness,
+    queue_of,
+    spill_of,
+    throttle_of,
+    window_of,
+)
 
 
 class _Input(NamedTuple):
@@ -52,6 +60,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         queue=queue_of(spec, policy, time_type),
         pairwise=spec.pairwise,
         throttle=throttle_of(spec, policy, time_type),
+        spill=spill_of(spec, time_type),
     )
     _check_policy(plan)
     return plan
@@ -59,7 +68,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
 
 def _is_estimated(spec: Spec) -> bool:
     """Whether it can be estimated what shedding costs: whole keys are followed for it."""
-    by_keys = spec.through_relation is None and spec.pairwise is None
+    by_keys = spec.through_relation is None and spec.pairwise is None and spec.spilled is None
     return by_keys and not _by_attributes(spec)
 
 
@@ -70,6 +79,8 @@ def _by_attributes(spec: Spec) -> bool:
 
 def _policy(spec: Spec) -> Policy:
     """The policy that decides: the one that was named, or else density, where it can learn."""
+    if spec.spilled is not None:
+        return Exact()
     learns = spec.pairwise is None and (spec.sample_rate != 0 or not _is_estimated(spec))
     chosen = spec.policy or (Density() if learns else Oldest())
     if not isinstance(chosen, Density):
@@ -81,6 +92,8 @@ def _policy(spec: Spec) -> Policy:
 
 
 def _check_complete(spec: Spec) -> None:
+    if spec.spilled is not None:
+        _check_spilling(spec)
     if spec.pairwise is not None:
         _check_pairwise(spec, str(spec.pairwise))
     if spec.through_relation is not None:
@@ -199,6 +212,44 @@ def _check_pairwise(spec: Spec, condition: str) -> None:
         raise SpecError(
             f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
             f"in joins .on({condition}) yet; leave it out"
+        )
+
+
+def _check_spilling(spec: Spec) -> None:
+    """Refuse what joins cannot do that spill."""
+    method = ".spill()"
+    if spec.budget is None:
+        raise SpecError(
+            f"{method}: the join may keep any number of rows, so that nothing is ever spilled; say "
+            "how many with .keep(total=…) or .keep(rows=…)"
+        )
+    if spec.policy is not None:
+        raise SpecError(
+            f"{method} and .shed({spec.policy.name!r}) were both said, but of rows that wait on "
+            "disk none has to leave; leave one of them out"
+        )
+    if spec.sample_rate:
+        raise SpecError(
+            f".estimate(): `rate` is {spec.sample_rate}, but what is missed is not estimated in "
+            f"joins that {method[:-2]}: without a deadline nothing is; leave it out"
+        )
+    others = {
+        ".through()": spec.through_relation is not None,
+        f".on({spec.pairwise})": spec.pairwise is not None,
+        ".queue()": spec.queue_rows is not None,
+        ".on() by equalities between pairs": spec.graph() is not None,
+        ".throttle()": spec.throttled is not None,
+    }
+    for other, said in others.items():
+        if said:
+            raise SpecError(
+                f"{method} and {other} were both said, but only joins by a key that all streams "
+                "share can be told to partitions, as in .on('k'); leave one of them out"
+            )
+    if spec.row_windows is not None:
+        raise SpecError(
+            f"{method}: .last() bounds windows by rows, which leave by their number, on disk as in "
+            "memory; give the streams time windows with .within(), or keep them in memory"
         )
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, Protocol
@@ -190,17 +190,21 @@ class _Running:
             _Feed(position, source, self.operator, self.whole)
             for position, source in enumerate(self.sources)
         ]
-        with _progress(self.sources) as advance:
+        with _progress(self.sources) as advance, closing(self.operator):
             for batch in _batches(feeds):
-                for found in self.operator.process(batch):
-                    if isinstance(found, Late):
-                        self._keep_late(found)
-                    elif not self.counting or self.operator.checked:
-                        yield from self._made(found)
+                yield from self._found(self.operator.process(batch))
                 if not self.whole:
                     self.operator.compact()
                 advance(batch.time.size)
+            yield from self._found(self.operator.finish())
         self._warn()
+
+    def _found(self, found: Iterator[Block | Late]) -> Iterator[pa.RecordBatch]:
+        for one in found:
+            if isinstance(one, Late):
+                self._keep_late(one)
+            elif not self.counting or self.operator.checked:
+                yield from self._made(one)
 
     def _made(self, block: Block) -> Iterator[pa.RecordBatch]:
         results = self.operator.results(block)

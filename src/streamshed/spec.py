@@ -121,6 +121,14 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
+class Spill:
+    """What `.spill` said."""
+
+    to: str
+    deadline: Duration | None
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """All that was said of a join."""
 
@@ -145,6 +153,7 @@ class Spec:
     """How many tuples may wait for the join."""
     speed: float | None = None
     """How many tuples the join takes in a second of its own time."""
+    spilled: Spill | None = None
     random_seed: int = 0
     sample_rate: float | None = None
     """The part of all keys that is followed, 0 for none, None for as many as seem fit."""

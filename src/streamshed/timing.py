@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streamshed.durations import LIMIT, Duration, describe, parse, to_units
 from streamshed.errors import SpecError, listed
-from streamshed.operators.plan import MOST_PARTS, PARTS, QueuePlan, ThrottlePlan
+from streamshed.operators.plan import MOST_PARTS, PARTS, QueuePlan, SpillPlan, ThrottlePlan
 from streamshed.policies import Auto, Policy
 from streamshed.spec import Spec
 
@@ -41,6 +41,16 @@ def idleness(spec: Spec, time_type: pa.DataType) -> int | None:
     if spec.time_windows is None or spec.time_windows.idle is None:
         return None
     return _units(spec.time_windows.idle, time_type, "`idle`")
+
+
+def spill_of(spec: Spec, time_type: pa.DataType) -> SpillPlan | None:
+    """Where rows go when memory is full, and until when they are joined, in units of time."""
+    if spec.spilled is None:
+        return None
+    deadline = spec.spilled.deadline
+    if deadline is None:
+        return SpillPlan(spec.spilled.to, None)
+    return SpillPlan(spec.spilled.to, _units(deadline, time_type, ".spill(): `deadline`"))
 
 
 def clock_of(spec: Spec) -> Literal["min", "max"]:

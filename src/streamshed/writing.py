@@ -9,7 +9,16 @@ from streamshed.arguments import PerStream
 from streamshed.durations import Duration, describe, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError
-from streamshed.spec import KEEP_UP, Budget, RowWindows, Spec, Throttle, Through, TimeWindows
+from streamshed.spec import (
+    KEEP_UP,
+    Budget,
+    RowWindows,
+    Spec,
+    Spill,
+    Throttle,
+    Through,
+    TimeWindows,
+)
 
 if TYPE_CHECKING:
     from streamshed.conditions import Pairwise, SharedKey
@@ -43,6 +52,8 @@ def written(spec: Spec) -> str:
         parts.append(f".queue(rows={spec.queue_rows})")
     if spec.speed is not None:
         parts.append(f".throttle(tuples_per_second={spec.speed:g})")
+    if spec.spilled is not None:
+        parts.append(_spill(spec.spilled))
     if spec.sample_rate is not None:
         parts.append(f".estimate(rate={spec.sample_rate!r})")
     if spec.random_seed:
@@ -87,6 +98,11 @@ def _throttle(said: Throttle) -> str:
         if getattr(said, name) != value
     ]
     return f".throttle({', '.join(terms)})"
+
+
+def _spill(said: Spill) -> str:
+    deadline = "" if said.deadline is None else f", deadline={describe(said.deadline)!r}"
+    return f".spill(to={said.to!r}{deadline})"
 
 
 def _by_stream(columns: PerStream[tuple[str, ...]]) -> str:

@@ -21,6 +21,7 @@ from streamshed.operators.pacing import PacedGraphJoin, PacedJoin
 from streamshed.operators.plan import Plan
 from streamshed.operators.queued import QueuedJoin
 from streamshed.operators.restoring import bare, in_order, rows_again
+from streamshed.operators.spilling import SpillingJoin
 from streamshed.operators.star import StarJoin
 from streamshed.operators.trials import Trials
 from streamshed.policies import Auto, Policy, by_name
@@ -29,6 +30,8 @@ from streamshed.policies.auto import candidates
 
 def running_join(plan: Plan) -> type[KeyedJoin]:
     """The kind of join that a plan asks for."""
+    if plan.spill is not None:
+        return SpillingJoin
     if plan.through is not None:
         return StarJoin
     if plan.queue is not None:

@@ -234,6 +234,13 @@ class KeyedJoin:
             self.out.results["end"][:made].copy(),
         )
 
+    def finish(self) -> Iterator[Block | Late]:
+        """There is no more input: make what results are still to be made."""
+        yield from ()
+
+    def close(self) -> None:
+        """Give back what the join has outside of memory."""
+
     def advance(self, newest: npt.NDArray[np.int64]) -> None:
         """Let time go on between batches: for each input the newest time seen of it anywhere.
 
@@ -326,7 +333,7 @@ class KeyedJoin:
         make_results = named_results if self.plan.by is None else told_apart_results
         batch, rejected = make_results(
             self.plan,
-            self.payload,
+            self._kept_for(block),
             self.checked,
             block.time,
             block.members,
@@ -334,6 +341,10 @@ class KeyedJoin:
         )
         self.rejected += rejected
         return batch
+
+    def _kept_for(self, block: Block) -> list[Payload]:
+        """Where the rows of a block's results are kept."""
+        return self.payload
 
     def late_rows(self, late: Late) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows that came too late, input by input."""

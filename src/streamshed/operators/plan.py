@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -130,6 +130,16 @@ class ThrottlePlan:
 
 
 @dataclass(frozen=True)
+class SpillPlan:
+    """Where rows wait when memory is full."""
+
+    to: str
+    """The folder."""
+    deadline: int | None
+    """How long after its time a result may still be made, in units of time; None: at any time."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """A whole join, ready to run."""
 
@@ -162,6 +172,8 @@ class Plan:
     """What every two members of a result meet besides having equal keys, or None."""
     throttle: ThrottlePlan | None = None
     """How much work it may do, or None for as much as there is."""
+    spill: SpillPlan | None = None
+    """The disk on which rows wait when memory is full, or None if they are shed."""
 
     @property
     def key_types(self) -> tuple[pa.DataType, ...]:
@@ -192,6 +204,12 @@ class Plan:
         budgets = (self.total, *(stream.rows for stream in self.streams), self.queue)
         return any(budget is not None for budget in budgets)
 
+    @property
+    def unbounded(self) -> Plan:
+        """The same join without a budget."""
+        streams = tuple(replace(stream, rows=None) for stream in self.streams)
+        return replace(self, streams=streams, total=None)
+
     def about(self) -> dict[str, str]:
         """What a state of the join depends on, in words."""
         columns = {
@@ -219,6 +237,7 @@ class Plan:
             **({"shares": repr(self.shares)} if self.shares else {}),
             **({"attributes": f"{[s.attributes for s in self.streams]}"} if self.graph else {}),
             "throttle": str(self.throttle),
+            "overflow": "shed" if self.spill is None else "spilled",
             "condition": "equal keys" if self.pairwise is None else str(self.pairwise),
             **columns,
         }

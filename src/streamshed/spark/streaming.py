@@ -63,6 +63,12 @@ def prepared(
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
     plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
+    if plan.spill is not None:
+        raise SpecError(
+            ".spill() is not available on Spark, whose state store (RocksDB) keeps the rows of a "
+            "join on disk already; leave it out and allow more rows with .keep(), or run the join "
+            "here with .replay()"
+        )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
