@@ -11,6 +11,7 @@ from streamshed.workloads.lagging import LaggingWorkload
 from streamshed.workloads.mixed import MixedWorkload
 from streamshed.workloads.normal import NormalWorkload
 from streamshed.workloads.regions import RegionWorkload
+from streamshed.workloads.sensors import SensorWorkload
 from streamshed.workloads.star import StarExample, StarWorkload
 from streamshed.workloads.weblog import (
     WebLog,
@@ -28,6 +29,7 @@ __all__ = [
     "MixedWorkload",
     "NormalWorkload",
     "RegionWorkload",
+    "SensorWorkload",
     "StarExample",
     "StarWorkload",
     "WebLog",
