@@ -25,9 +25,11 @@ class SensorWorkload:
 
     The time between two readings of a sensor is exponential. Each sensor has a skew of its own, one
     of `skews`, drawn at random. The paper is silent about how many values there are, and whether
-    the popular values of one sensor are those of another. They cannot be: with skews of 1 to 5 over
-    the same ranking a window of a minute would hold the same value dozens of times from every
-    sensor, and make more results than there are atoms. So each sensor has its own ranking.
+    the popular values of one sensor are those of another. They cannot be so all the time: with
+    skews of 1 to 5 over the same ranking a window of a minute would hold the same value dozens of
+    times from every sensor, and make more results than there are atoms. So either each sensor has
+    its own ranking, or all have the same for a while (`lasts`), and then one of new values: what
+    they measure moves on.
 
     Sensors are numbered. With `changes`, every minute some are added or removed, 1 to so many,
     drawn at random: added if there are fewer than in the beginning, removed if there are more,
@@ -40,6 +42,7 @@ class SensorWorkload:
         values: how many values there are.
         skews: of the sensors.
         popular: `"own"`, every sensor ranks values in its own way; `"same"`, all rank them alike.
+        lasts: for how many seconds, before all values are new; None for ever.
         changes: the most sensors that are added or removed in a minute.
         seed: of all randomness.
 
@@ -55,6 +58,7 @@ class SensorWorkload:
     values: int = 100_000
     skews: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0)
     popular: Literal["own", "same"] = "own"
+    lasts: float | None = None
     changes: int = 0
     seed: int = 0
 
@@ -66,6 +70,7 @@ class SensorWorkload:
         require(self.values >= 1, "values", self.values, "1 or more")
         require(min(self.skews, default=-1) >= 0, "skews", self.skews, "numbers of 0 or more")
         require(self.popular in ("own", "same"), "popular", self.popular, '"own" or "same"')
+        require(self.lasts is None or self.lasts > 0, "lasts", self.lasts, "more than 0, or None")
         require(0 <= self.changes < self.sensors, "changes", self.changes, "fewer than sensors")
 
     def lives(self) -> tuple[list[float], list[float]]:
@@ -101,9 +106,10 @@ class SensorWorkload:
         moments = begins[sensor] + generator.random(sensor.size) * (ends - begins)[sensor]
         order = np.argsort(moments, kind="stable")
         sensor, times = sensor[order], np.rint(moments[order] * SECOND).astype(np.int64)
-        return pa.table(
-            {"sensor": sensor, "key": self._values(sensor, counts.size), "time": timestamps(times)}
-        )
+        values = self._values(sensor, counts.size)
+        if self.lasts is not None:
+            values += (times // round(self.lasts * SECOND)) * self.values
+        return pa.table({"sensor": sensor, "key": values, "time": timestamps(times)})
 
     def _values(self, sensor: Ints, sensors: int) -> Ints:
         """The reading of each sensor in a list of them."""
