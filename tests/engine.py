@@ -27,7 +27,9 @@ def spec(workload: Workload) -> ss.Join:
     if workload.by:
         kind, size = workload.windows[0]
         if kind == "time":
-            join = join.within(size, time="ts", late=workload.late)
+            own = dict(workload.own)
+            said = {"duration": own, "otherwise": size} if own else {"duration": size}
+            join = join.within(**said, time="ts", late=workload.late)
         else:
             join = join.last(size)
     else:

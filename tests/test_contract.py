@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine import driven, multiset, replayed
+from engine import driven, inputs, members, multiset, replayed, spec
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.simulator import simulate
@@ -52,6 +55,26 @@ def test_partial_joins_are_what_duckdb_says(workload: Workload) -> None:
 @given(workloads(by=True, budget=False))
 def test_joins_by_a_column_are_what_duckdb_says(workload: Workload) -> None:
     check_exact(workload)
+
+
+@slow_generation
+@given(workloads(by=True))
+def test_results_say_which_earlier_ones_they_extend(workload: Workload) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # late rows are expected here
+        table = spec(workload).replay(inputs(workload)).table
+    expected = simulate(workload).results
+    found = zip(
+        members(workload, table),
+        table["update"].to_pylist(),
+        table["extends"].to_pylist(),
+        strict=True,
+    )
+    assert Counter((who, at, update, extends) for (who, at), update, extends in found) == Counter(
+        (result.members, result.time, result.arrival, result.extends) for result in expected
+    )
+    for key, who in zip(table["key"].to_pylist(), table["members"].to_pylist(), strict=True):
+        assert {member["k"] for member in who} == {key}
 
 
 def test_every_policy_has_a_plain_version() -> None:

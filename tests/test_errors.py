@@ -70,7 +70,10 @@ def test_errors_are_value_errors():
         (lambda: TWO.within(1, time="ts", late="-1 s"), ["`late`", "'-1 s'", "negative"]),
         (lambda: TWO.within(1, time="ts", idle="?"), ["`idle`", "'?'"]),
         (lambda: TWO.within(1, time="ts", clock="mid"), ["'mid'", "'min' or 'max'"]),
-        (lambda: BY.within({"a": 1}, time="ts"), ["window", "'sensor'", "one value for all"]),
+        (lambda: BY.within({"a": 1}, time="ts"), ["window", "'a'", "'sensor'", "say `otherwise`"]),
+        (lambda: BY.within({}, time="ts", otherwise=1), ["'sensor'", "at least one stream"]),
+        (lambda: BY.within(1, time="ts", otherwise=1), ["`otherwise` is 1", "leave it out"]),
+        (lambda: TWO.within(1, time="ts", otherwise=2), ["`otherwise` is 2", "leave it out"]),
         (lambda: BY.within(1, time="ts", idle=5), ["`idle`", "5", "'sensor'", "leave"]),
         # last, and both kinds of window
         (lambda: TWO.last(0), [".last()", "number of rows", "0", "1 or more"]),
@@ -181,6 +184,16 @@ def planned(said, clicks=(), orders=(), **other):
             lambda: join(by="k").on("k").last(5).plan({"in": pa.schema({"k": pa.int64()})}),
             ["'k'", "no two streams", "another key"],
         ),
+        (
+            lambda: BY.within({"a": 1}, otherwise=2, time="ts").plan({"in": SENSORS}),
+            ["'a'", "no value of the column 'sensor'", "int8", "values of that type"],
+        ),
+        (
+            lambda: BY.within({n: n + 1 for n in range(99)}, otherwise=1, time="ts").plan(
+                {"in": SENSORS}
+            ),
+            ["99 different lengths", "at most 64", "round them"],
+        ),
     ],
 )
 def test_a_join_that_cannot_be_planned(say, words):
@@ -194,6 +207,7 @@ WORTH = TIMED.keep(rows=5).shed(by="price")
 TOTAL = TIMED.keep(total=5).shed(by="price")
 TWICE = pa.schema([("k", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("us"))])
 BOTH = ["column 'k' of stream 'clicks'", "column 'k' of stream 'orders'"]
+SENSORS = pa.schema({"sensor": pa.int8(), "k": pa.int64(), "ts": pa.int64()})
 TIMES = ["column 'ts' of stream 'clicks'", "column 'ts' of stream 'orders'"]
 
 

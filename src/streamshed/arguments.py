@@ -92,6 +92,44 @@ class Names:
         )
 
 
+def read_own(
+    said: object,
+    otherwise: object,
+    names: Names,
+    method: str,
+    what: str,
+    read: Callable[[object, str], T],
+) -> tuple[tuple[object, T], ...]:
+    """Read a mapping from values of the column that tells streams apart; empty if there is none.
+
+    Args:
+        said: What the caller gave: one value for all streams, or a mapping.
+        otherwise: What is to hold for all that the mapping does not name.
+        names: The streams.
+        method: The method called, as it shall stand in a message.
+        what: What the value is, as it shall stand in a message.
+        read: Checks one value, given the value and what it is.
+    """
+    if names.by is None or not isinstance(said, Mapping):
+        if otherwise is not None:
+            raise SpecError(
+                f"{method}: `otherwise` is {otherwise!r}, which is for streams told apart by a "
+                f"column that a mapping does not name; leave it out"
+            )
+        return ()
+    if not said or otherwise is None:
+        raise SpecError(
+            f"{method}: the {what} is given for {listed(map(str, said))} by the column "
+            f"{names.by!r}, and for all others `otherwise` is {otherwise!r}; name at least one "
+            "stream in the mapping, and say `otherwise`"
+        )
+    # In an order of no meaning, so that equal mappings make equal joins.
+    return tuple(
+        (stream, read(said[stream], f"{method}: the {what} of stream {stream!r}"))
+        for stream in sorted(said, key=repr)
+    )
+
+
 def column_name(said: object, what: str) -> str:
     """Read the name of a column."""
     if isinstance(said, str) and said:

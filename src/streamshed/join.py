@@ -9,7 +9,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamshed import durations
-from streamshed.arguments import PerStream, above, column_name, fraction, positive, whole
+from streamshed.arguments import (
+    PerStream,
+    above,
+    column_name,
+    fraction,
+    positive,
+    read_own,
+    whole,
+)
 from streamshed.conditions import Pairwise, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import SpecError, listed
@@ -102,9 +110,10 @@ class Join(Running):
 
     def within(
         self,
-        duration: str | timedelta | int | Mapping[str, str | timedelta | int],
+        duration: str | timedelta | int | Mapping[Any, str | timedelta | int],
         *,
         time: str | Mapping[str, str],
+        otherwise: str | timedelta | int | None = None,
         late: str | timedelta | int = 0,
         clock: Literal["min", "max"] = "min",
         idle: str | timedelta | int | None = None,
@@ -116,6 +125,8 @@ class Join(Running):
                 such as `"10 minutes"`, a timedelta, or a number in the unit of an integer time
                 column; or a mapping from streams to one of these.
             time: The time column, or a mapping from streams to their time columns.
+            otherwise: Where a column tells streams apart, and the mapping is one from its values:
+                the same for all streams that it does not name.
             late: How far behind the clock a row may come and still be joined.
             clock: Whether the slowest stream sets the clock (`"min"`) or the fastest (`"max"`).
             idle: How far a stream may fall behind before the clock no longer waits for it.
@@ -125,9 +136,13 @@ class Join(Running):
             >>> join("a", "b").on("k").within({"a": "90 min", "b": "0 s"}, time="ts", late="30 s")
             join('a', 'b').on('k').within({'a': '1 hour 30 minutes', 'b': 0}, time='ts', \
 late='30 seconds')
+            >>> join(by="sensor").on("room").within({"door": "1 h"}, otherwise="5 min", time="ts")
+            join(by='sensor').on('room').within({'door': '1 hour'}, otherwise='5 minutes', \
+time='ts')
         """
         names, method = self.names(), ".within()"
-        lengths = names.read(duration, method, "window", durations.parse)
+        own = read_own(duration, otherwise, names, method, "window", durations.parse)
+        lengths = names.read(otherwise if own else duration, method, "window", durations.parse)
         times = names.read(time, method, "time column", column_name)
         _check_covered(times, lengths.among(self.streams), method)
         if clock not in ("min", "max"):
@@ -143,6 +158,7 @@ late='30 seconds')
             late=durations.parse(late, f"{method}: `late`"),
             clock=clock,
             idle=None if idle is None else durations.parse(idle, f"{method}: `idle`"),
+            own=own,
         )
         changed = replace(self, time_windows=windows)
         changed.check_windows()
@@ -398,8 +414,8 @@ late='30 seconds')
         Args:
             columns: Each a stream and a column, as in `"clicks.price"`, or a stream for all of its
                 columns, `"clicks"` or `"clicks.*"`; of streams told apart by a column
-                `"members.price"` or `"members"`. The time of completion is always there;
-                `"time"` alone asks for nothing else.
+                `"members.price"` or `"members"`, and `"key"`, `"update"`, `"extends"`. The time of
+                completion is always there; `"time"` alone asks for nothing else.
 
         Example:
             >>> from streamshed import join

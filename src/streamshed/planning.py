@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ from streamshed.columns import Column
 from streamshed.conditions import Cosine, InnerProduct
 from streamshed.equalities import MOST_STREAMS, Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
-from streamshed.operators.plan import Plan, RelationPlan, StreamPlan
+from streamshed.operators.plan import Plan, RelationPlan, StreamPlan, WindowPlan
 from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promise, Sketch
 from streamshed.spec import Spec, too_few
 from streamshed.timing import (
@@ -22,8 +22,12 @@ from streamshed.timing import (
     queue_of,
     spill_of,
     throttle_of,
+    units,
     window_of,
 )
+
+MOST_LENGTHS = 64
+"""Different lengths that the windows of streams told apart by a column may have."""
 
 
 class _Input(NamedTuple):
@@ -58,6 +62,8 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         rate=spec.sample_rate if _is_estimated(spec) else 0.0,
         through=_relation(spec),
         queue=queue_of(spec, policy, time_type),
+        besides=spec.besides(),
+        windows=_windows(spec, inputs[0], time_type),
         pairwise=spec.pairwise,
         throttle=throttle_of(spec, policy, time_type),
         spill=spill_of(spec, time_type),
@@ -460,3 +466,37 @@ def _weights(spec: Spec, inputs: tuple[_Input, ...]) -> dict[str, str]:
     for column in found:
         columns.check_importance(column)
     return {column.stream: column.name for column in found}
+
+
+def _windows(spec: Spec, source: _Input, time_type: pa.DataType) -> WindowPlan | None:
+    """The windows of streams told apart by a column, where they differ."""
+    if spec.by is None or spec.time_windows is None or not spec.time_windows.own:
+        return None
+    kind = source.schema.field(spec.by).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    said = {
+        _stream_value(value, kind, spec.by): units(length, time_type, f"the window of {value!r}")
+        for value, length in spec.time_windows.own
+    }
+    rest = units(spec.length_of("") or 0, time_type, "the window of all other streams")
+    lengths = sorted({rest, *said.values()}, reverse=True)
+    if len(lengths) > MOST_LENGTHS:
+        raise SpecError(
+            f".within(): the streams have windows of {len(lengths)} different lengths, and rows "
+            f"are swept out by length, of at most {MOST_LENGTHS}; round them"
+        )
+    if len(lengths) == 1:
+        return None
+    named = tuple((value, lengths.index(length)) for value, length in said.items())
+    return WindowPlan(tuple(lengths), lengths.index(rest), named)
+
+
+def _stream_value(value: Any, kind: pa.DataType, by: str) -> Any:
+    """A value of the column that tells streams apart, as it is read there."""
+    try:
+        return pa.scalar(value, kind).as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
+        raise SpecError(
+            f".within(): a window is given for {value!r}, which is no value of the column {by!r} "
+            f"of type {kind} ({error}); name streams by values of that type"
+        ) from error

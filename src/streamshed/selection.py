@@ -13,6 +13,10 @@ MEMBERS = "members"
 TIME = "time"
 """The column of the result that holds the time of completion."""
 
+KEY, UPDATE, EXTENDS = "key", "update", "extends"
+BESIDES = (KEY, UPDATE, EXTENDS)
+"""The columns of the result that there are besides, where a column tells the streams apart."""
+
 _METHOD = ".select()"
 _ALL = "*"
 
@@ -44,11 +48,11 @@ class Selection:
                 f"{_METHOD}: nothing was chosen; name columns, as in .select('a.x', 'b.y'), or "
                 ".select('time') for the time of completion alone"
             )
-        streams = names.streams or (MEMBERS,)
+        streams = names.streams or (MEMBERS, *BESIDES)
         # In the order of the streams, so that selections that mean the same are equal.
         columns: dict[str, list[str]] = {stream: [] for stream in (*streams, TIME)}
         for path in said:
-            stream, column = _read(path, names, streams)
+            stream, column = _read(path, names)
             _check_new(stream, column, columns[stream])
             columns[stream].append(column)
         named = [(stream, tuple(columns[stream])) for stream in streams if columns[stream]]
@@ -58,6 +62,10 @@ class Selection:
         """What was chosen of a stream that has the known columns."""
         chosen = self.columns.get(stream) or ()
         return tuple(known) if chosen == (_ALL,) else chosen
+
+    def besides(self) -> tuple[str, ...]:
+        """Those of `BESIDES` that were chosen."""
+        return tuple(name for name in BESIDES if self.columns.get(name))
 
     def said(self) -> tuple[str, ...]:
         """The selection as a caller would give it."""
@@ -69,15 +77,16 @@ class Selection:
         return tuple(paths) or (TIME,)
 
 
-def _read(path: object, names: Names, streams: tuple[str, ...]) -> tuple[str, str]:
+def _read(path: object, names: Names) -> tuple[str, str]:
     """The stream and the column of a path, which is cut where it first names a stream."""
     if not isinstance(path, str):
         raise SpecError(
             f"{_METHOD}: {path!r} is no column of the results; give strings, as in "
             ".select('a.x', 'b.y')"
         )
-    if path == TIME:
-        return TIME, _ALL
+    if path == TIME or (names.by is not None and path in BESIDES):
+        return path, _ALL
+    streams = names.streams or (MEMBERS,)
     cuts = [place for place, letter in enumerate(path) if letter == "."]
     for cut in [*cuts, len(path)]:
         if path[:cut] in streams:

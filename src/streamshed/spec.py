@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamshed.arguments import Names, PerStream, above, fraction, positive
 from streamshed.conditions import Pairwise, SharedKey
 from streamshed.durations import Duration, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError, listed
-from streamshed.selection import MEMBERS, TIME, Selection
+from streamshed.selection import BESIDES, MEMBERS, TIME, Selection
 
 if TYPE_CHECKING:
     from streamshed.policies import Policy
@@ -38,6 +38,8 @@ class TimeWindows:
     late: Duration
     clock: Literal["min", "max"]
     idle: Duration | None
+    own: tuple[tuple[Any, Duration], ...] = ()
+    """Of streams told apart by a column, the lengths by values of it; `lengths` is for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,12 @@ class Spec:
         if self.selection is None:
             return tuple(known)
         return self.selection.columns_for(MEMBERS if self.by is not None else stream, known)
+
+    def besides(self) -> tuple[str, ...]:
+        """The columns of results besides members and time, where a column tells streams apart."""
+        if self.by is None:
+            return ()
+        return BESIDES if self.selection is None else self.selection.besides()
 
     def check_windows(self) -> None:
         """Refuse a stream with both kinds of window, or with two time columns."""

@@ -17,11 +17,12 @@ KEEP_UP = 0.8
 
 
 def window_of(spec: Spec, stream: str, time_type: pa.DataType) -> int | None:
-    """The length of a stream's time window, if it has one."""
+    """The length of a stream's time window, if it has one; where they differ, of the longest."""
     length = spec.length_of(stream)
-    if length is None:
+    if length is None or spec.time_windows is None:
         return None
-    window = _units(length, time_type, f"the window of stream {stream!r}")
+    lengths = [length, *(of_own for _, of_own in spec.time_windows.own)]
+    window = max(units(one, time_type, f"the window of stream {stream!r}") for one in lengths)
     if window + lateness(spec, time_type) >= 2 * LIMIT:
         raise SpecError(
             f"the window of stream {stream!r} and `late` are {window} and "
@@ -33,14 +34,14 @@ def window_of(spec: Spec, stream: str, time_type: pa.DataType) -> int | None:
 def lateness(spec: Spec, time_type: pa.DataType) -> int:
     """How late rows may come."""
     # Rows that leave by their number cannot come too late.
-    return _units(spec.time_windows.late, time_type, "`late`") if spec.time_windows else LIMIT
+    return units(spec.time_windows.late, time_type, "`late`") if spec.time_windows else LIMIT
 
 
 def idleness(spec: Spec, time_type: pa.DataType) -> int | None:
     """How far a stream may fall behind before the clock waits for it no longer, if ever."""
     if spec.time_windows is None or spec.time_windows.idle is None:
         return None
-    return _units(spec.time_windows.idle, time_type, "`idle`")
+    return units(spec.time_windows.idle, time_type, "`idle`")
 
 
 def spill_of(spec: Spec, time_type: pa.DataType) -> SpillPlan | None:
@@ -50,7 +51,7 @@ def spill_of(spec: Spec, time_type: pa.DataType) -> SpillPlan | None:
     deadline = spec.spilled.deadline
     if deadline is None:
         return SpillPlan(spec.spilled.to, None)
-    return SpillPlan(spec.spilled.to, _units(deadline, time_type, ".spill(): `deadline`"))
+    return SpillPlan(spec.spilled.to, units(deadline, time_type, ".spill(): `deadline`"))
 
 
 def clock_of(spec: Spec) -> Literal["min", "max"]:
@@ -83,7 +84,7 @@ def throttle_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> ThrottleP
     every = said.every
     if not pa.types.is_timestamp(time_type) and every == parse("5 seconds", ""):
         every = 5  # a unit of a plain number is taken for a second
-    part = None if said.part is None else _units(said.part, time_type, f"{method}: `part`")
+    part = None if said.part is None else units(said.part, time_type, f"{method}: `part`")
     shortest = min(window_of(spec, stream, time_type) or 0 for stream in spec.streams)
     if part is not None and not 0 < part <= shortest:
         raise SpecError(
@@ -96,7 +97,7 @@ def throttle_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> ThrottleP
         share=KEEP_UP if said.keep_up else said.cpu,
         wall=said.keep_up,
         second=_second(time_type),
-        every=_units(every, time_type, f"{method}: `every`"),
+        every=units(every, time_type, f"{method}: `every`"),
         boost=said.boost,
         part=part,
         parts=PARTS,
@@ -142,5 +143,6 @@ def _check_throttle(spec: Spec, policy: Policy, method: str) -> None:
         )
 
 
-def _units(duration: Duration, time_type: pa.DataType, what: str) -> int:
+def units(duration: Duration, time_type: pa.DataType, what: str) -> int:
+    """A duration in units of a join's time column."""
     return to_units(duration, time_is_timestamp=pa.types.is_timestamp(time_type), what=what)

@@ -113,7 +113,11 @@ def _by_stream(columns: PerStream[tuple[str, ...]]) -> str:
 
 
 def _within(windows: TimeWindows) -> str:
-    terms = [_lengths(windows.lengths), f"time={windows.times.said()!r}"]
+    terms = [_lengths(windows.lengths)]
+    if windows.own:
+        own = PerStream(named=windows.own)
+        terms = [_lengths(own), f"otherwise={terms[0]}"]
+    terms.append(f"time={windows.times.said()!r}")
     if windows.late != 0:
         terms.append(f"late={describe(windows.late)!r}")
     if windows.clock != "min":

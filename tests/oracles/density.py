@@ -123,9 +123,8 @@ class Density(Random):
         """Start with nothing known."""
         super().__init__(workload, windows)
         self.lanes = 1 if workload.by else len(workload.names)
-        sizes = [size for kind, size in workload.windows if kind == "time"]
         rows = sum(size for kind, size in workload.windows if kind == "last")
-        self.horizon = float(max(max(sizes) if workload.timed else rows, 1))
+        self.horizon = float(max(max(workload.lengths) if workload.timed else rows, 1))
         at_least = self.lanes if workload.at_least is None else workload.at_least
         self.prospects = Prospects(self.lanes, at_least)
         self.returning = Returning(self.lanes)

@@ -31,7 +31,8 @@ class Workload:
     """The rows of all streams, and the settings of the join.
 
     `rows` stand stream by stream for named streams, and in table order for streams told apart by
-    a column (`by`). `windows` has an entry for each of `names`, or a single one when `by`.
+    a column (`by`). `windows` has an entry for each of `names`, or a single one when `by`, which
+    is then that of all streams but those that have an entry in `own`.
     """
 
     names: tuple[Stream, ...]
@@ -47,11 +48,13 @@ class Workload:
     seed: int = 0
     rate: float | None = None
     by: bool = False
+    own: tuple[tuple[Stream, int], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse settings that meaning.md gives no meaning to."""
         if self.by:
-            assert len(self.windows) == 1, "streams told apart by a column share one window"
+            assert len(self.windows) == 1, "streams told apart by a column have one in common"
+            assert self.windows[0][0] == "time" or not self.own, "time windows alone may differ"
             assert self.at_least is not None, "no complete join over streams that come and go"
             assert self.keep_rows is None, "streams told apart by a column have a total budget"
         else:
@@ -76,7 +79,15 @@ class Workload:
 
     def window(self, stream: Stream) -> Window:
         """The window of a stream."""
-        return self.windows[0] if self.by else self.windows[self.position(stream)]
+        if not self.by:
+            return self.windows[self.position(stream)]
+        kind, size = self.windows[0]
+        return kind, dict(self.own).get(stream, size)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths of all time windows."""
+        return [size for kind, size in self.windows if kind == "time"] + [n for _, n in self.own]
 
     def of(self, stream: Stream) -> list[Row]:
         """The rows of one stream, in its own order."""

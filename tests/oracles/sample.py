@@ -114,6 +114,6 @@ def sampled(
 
 def _steps(workload: Workload) -> tuple[int, int]:
     """What "lately" means, and the length of its steps."""
-    times = [size for kind, size in workload.windows if kind == "time"]
+    times = workload.lengths
     length = max(1, max(times) if times else sum(size for _, size in workload.windows))
     return length, -(-length // 12)

@@ -13,11 +13,15 @@ from .rules import RULES, Held, Rule, Windows
 
 
 class Result(NamedTuple):
-    """A result: its members in order of (stream, row), its time, the arrival that made it."""
+    """A result: its members in order of (stream, row), its time, the arrival that made it.
+
+    With streams told apart by a column also the arrival whose results it extends.
+    """
 
     members: tuple[Member, ...]
     time: int
     arrival: int
+    extends: int | None = None
 
 
 class Fate(NamedTuple):
@@ -161,11 +165,13 @@ class _Run:
         return min(watched)
 
     def expire(self, number: int) -> None:
-        """Step 5: stream by stream, or all as one where a column tells the streams apart."""
+        """Step 5: stream by stream, or where a column tells them apart length by length."""
         if self.clock is None:
             return
         if self.workload.by:
-            lanes = [[held for window in self.windows.values() for held in window]]
+            every = [held for window in self.windows.values() for held in window]
+            sizes = sorted({self.workload.window(held.stream)[1] for held in every}, reverse=True)
+            lanes = [[h for h in every if self.workload.window(h.stream)[1] == s] for s in sizes]
         else:
             lanes = [self.windows[name] for name in self.workload.names]
         for lane in lanes:
@@ -226,7 +232,17 @@ class _Run:
         self.rule.made(members)
         named = tuple(sorted((held.stream, held.row) for held in members))
         latest = max(held.time for held in members)
-        self.outcome.results.append(Result(named, latest, number))
+        extends = self.extended(members[:-1]) if self.workload.by else None
+        self.outcome.results.append(Result(named, latest, number, extends))
+
+    def extended(self, others: list[Held]) -> int | None:
+        """The arrival of the youngest of the others, if it made a result with all of them."""
+        if len(others) < self.workload.at_least:
+            return None
+        youngest = max(held.arrival for held in others)
+        wanted = {(held.stream, held.row) for held in others}
+        earlier = [r for r in self.outcome.results if r.arrival == youngest]
+        return youngest if any(wanted <= {*result.members} for result in earlier) else None
 
     def admitted(self, t: Held) -> bool:
         """Step 7; false when the newcomer is refused."""

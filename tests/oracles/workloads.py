@@ -73,7 +73,13 @@ def workloads(
             settings["keep_rows"] = tuple(draw(few) for _ in names)
     if by:
         cells = [(stream, key, time, worth) for stream, key, time, worth, _ in rows]
-        return by_column(cells, draw(_window(kind, span)), **settings)
+        window = draw(_window(kind, span))
+        values = sorted({stream for stream, *_ in cells}, key=str)
+        if kind == "time" and values and draw(st.booleans()):
+            length = _window(kind, span).map(lambda window: window[1])
+            own = draw(st.dictionaries(st.sampled_from(values), length, max_size=4))
+            settings["own"] = tuple(own.items())
+        return by_column(cells, window, **settings)
     streams = [
         [(key, time, worth) for stream, key, time, worth, _ in rows if stream == name]
         for name in names

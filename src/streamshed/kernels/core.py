@@ -1,8 +1,9 @@
 """The state that every keyed join has: rows, keys, lanes, budgets and counts, as flat arrays.
 
 A *lane* is one column of the key table, and one list of rows in order of age: a lane for each named
-stream, or a single one where streams are told apart by a column. A *pool* is what a budget bounds:
-each stream's window, or all of them together.
+stream, or a single one where streams are told apart by a column. If their windows differ, there is
+still one column, but a list for each length, its *sweep*, the longest first. A *pool* is what a
+budget bounds: each stream's window, or all of them together.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class Settings(NamedTuple):
     timed: bool  # there is a time window: tuples can be late and can expire
     seed: np.uint64
     lanes: int
+    sweeps: int
+    shortest: int  # of the time windows, where streams are told apart by a column
     pools: int
     key_words: int
 
@@ -103,7 +106,8 @@ class Core(NamedTuple):
     items: npt.NDArray[np.int32]  # rows that came out of order: a heap for each lane
     place: npt.NDArray[np.int32]
     sizes: npt.NDArray[np.int64]
-    lanes: npt.NDArray[Any]
+    lanes: npt.NDArray[Any]  # and where there are more sweeps than lanes, by sweep
+    sweep: npt.NDArray[np.int32]  # by stream, where there are more sweeps than lanes
     pools: npt.NDArray[Any]
     recent: npt.NDArray[Any]  # a ring for each stream with a row window
     counts: npt.NDArray[np.int64]  # by (stream, fate)
@@ -119,13 +123,14 @@ class Shape:
     table: int
     streams: int
     lanes: int
+    sweeps: int
     pools: int
     held: int
     """Rows of the fullest pool."""
     recent: int
     """Rows that all row windows together can hold."""
     disorder: int
-    """Rows of the lane with the most out-of-order rows."""
+    """Rows of the sweep with the most out-of-order rows."""
     out_of_order: bool
     budget: int = 0
     """Rows that all budgets together allow."""
@@ -151,7 +156,7 @@ class Shape:
     def room(self, per: str) -> int:
         """How many elements an array has that holds one per row, key, …, as said."""
         match per:
-            case "row" | "key" | "stream" | "lane" | "pool":
+            case "row" | "key" | "stream" | "lane" | "sweep" | "pool":
                 return int(getattr(self, per + "s"))
             case "entry":
                 return self.keys * self.lanes
@@ -162,7 +167,7 @@ class Shape:
             case "held":
                 return self.held * self.pools
             case "disorder":
-                return self.disorder * self.lanes
+                return self.disorder * self.sweeps
             case "disordered row":
                 return self.rows if self.out_of_order else 0
             case "sample row":
@@ -258,8 +263,9 @@ def core_layout() -> dict[str, Field]:
         "table": Field("table", np.uint64),
         "items": Field("disorder", np.int32, None),
         "place": Field("disordered row", np.int32, None),
-        "sizes": Field("lane", np.int64),
-        "lanes": Field("lane", LANE, NONE),
+        "sizes": Field("sweep", np.int64),
+        "lanes": Field("sweep", LANE, NONE),
+        "sweep": Field("stream", np.int32),
         "pools": Field("pool", POOL),
         "recent": Field("recent", RECENT, NONE, kept=True),
         "counts": Field("stream", np.int64, times=FATES, kept=True),

@@ -43,10 +43,10 @@ def oldest(core, lane):  # type: ignore[no-untyped-def]
 @kernel
 def oldest_of_pool(core, pool):  # type: ignore[no-untyped-def]
     """The oldest row of all lanes that share a budget, or NONE."""
-    if core.settings.pools > 1 or core.settings.lanes == 1:
+    if core.settings.pools > 1 or core.settings.sweeps == 1:
         return oldest(core, pool)
     found = NONE
-    for lane in range(core.settings.lanes):
+    for lane in range(core.settings.sweeps):
         row = oldest(core, lane)
         if row != NONE and (found == NONE or older_row(core, row, found)):
             found = row

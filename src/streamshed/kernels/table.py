@@ -174,6 +174,14 @@ def lane_of(core, stream):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def sweep_of(core, stream):  # type: ignore[no-untyped-def]
+    """The list, in order of age, in which a stream's rows stand."""
+    if core.settings.sweeps == core.settings.lanes:
+        return lane_of(core, stream)
+    return np.int64(core.sweep[stream])
+
+
+@kernel
 def pool_of(core, stream):  # type: ignore[no-untyped-def]
     """The budget under which a stream's rows fall."""
     return 0 if core.settings.pooled else stream

@@ -44,7 +44,15 @@ GROUP = np.dtype(
     align=True,
 )
 
-RESULT = np.dtype([("time", np.int64), ("end", np.int64)], align=True)
+RESULT = np.dtype(
+    [
+        ("time", np.int64),
+        ("end", np.int64),
+        ("update", np.int64),  # these two only where streams are told apart by a column
+        ("extends", np.int64),  # NONE if it extends nothing
+    ],
+    align=True,
+)
 
 
 class Work(NamedTuple):

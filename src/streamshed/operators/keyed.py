@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -56,7 +57,7 @@ from streamshed.operators.keyed_loop import (
     shed_down,
 )
 from streamshed.operators.payload import Payload, Places
-from streamshed.operators.plan import Plan
+from streamshed.operators.plan import Plan, WindowPlan
 from streamshed.operators.restoring import (
     EMPTY,
     NO_TIMES,
@@ -69,7 +70,7 @@ from streamshed.operators.restoring import (
     read_again,
     rows_again,
 )
-from streamshed.operators.results import named_results, told_apart_results
+from streamshed.operators.results import NO_UPDATES, UPDATES, named_results, told_apart_results
 from streamshed.operators.room import allowed, directory, empty_core, enough, roomier
 from streamshed.operators.sample import (
     OF_ROWS,
@@ -87,6 +88,7 @@ from streamshed.operators.sample import (
 )
 from streamshed.operators.sealing import seal
 from streamshed.policies import Exact, Policy
+from streamshed.selection import KEY
 
 CHUNK = 1 << 16
 """Tuples handed to the loop at once: room is made for so many before it starts."""
@@ -100,13 +102,15 @@ CORE, POLICY, MARKS = "core.", "policy.", "marks"
 class Block(NamedTuple):
     """Some results: for each its time, and the places of its members' rows.
 
-    `ends` says where each result's members end where their number varies.
+    `ends` says where each result's members end where their number varies; `updates` which arrivals
+    made the results, and which they extend, where streams are told apart by a column.
     """
 
     time: npt.NDArray[np.int64]
     members: Places
     ends: npt.NDArray[np.int64]
     importance: npt.NDArray[np.float64] = WEIGHTLESS
+    updates: npt.NDArray[Any] = NO_UPDATES
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,8 @@ class KeyedJoin:
         self.plan = plan
         self.checked = self._is_checked()
         self.intake = Intake(plan)
-        self.payload = [Payload(stream.kept(self.checked, whole)) for stream in plan.streams]
+        with_keys = self.checked or KEY in plan.besides
+        self.payload = [Payload(stream.kept(with_keys, whole)) for stream in plan.streams]
         self.policy: Policy = policy or plan.policy if self.plan.bounded else Exact()
         self.memory = memory or Memory()
         self.rejected = 0
@@ -160,6 +165,7 @@ class KeyedJoin:
             table=2,
             streams=lanes,
             lanes=lanes,
+            sweeps=len(plan.windows.lengths) if plan.windows else lanes,
             pools=pools,
             held=0,
             recent=sum(lasts),
@@ -176,6 +182,7 @@ class KeyedJoin:
         self.sample = new_sample(plan, self.core, self.shape, self.memory, plan.policy.follows)
         self.restored = 0
         self.refollowed = 0
+        self.placed = 0
 
     @property
     def sampling(self) -> bool:
@@ -232,6 +239,7 @@ class KeyedJoin:
             self.out.results["time"][:made].copy(),
             self.out.payload[: self.out.filled[MEMBERS]].copy(),
             self.out.results["end"][:made].copy(),
+            updates=self.out.results[list(UPDATES)][:made].copy() if self.plan.by else NO_UPDATES,
         )
 
     def finish(self) -> Iterator[Block | Late]:
@@ -290,18 +298,33 @@ class KeyedJoin:
             out_of_order=disordered,
             **sample_room(self.sample, old, followed, self.refollowed, disordered),
         )
-        if shape == old:
-            return
+        if shape != old:
+            self._grow(shape)
+        if plan.windows is not None:
+            self._place(plan.windows)
+
+    def _grow(self, shape: Shape) -> None:
+        """Give the arrays the room of a shape."""
+        core = self.core
         self.core = roomier(core, shape, self.memory, CORE)
         true = roomier(self.sample.core, shape.of_sample, self.memory, TRUE)
         tallies = self.sample._replace(core=true)
         self.sample = grown(tallies, sample_layout(), shape, self.memory, SAMPLE)
         self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
-        by = plan.by is not None
+        by = self.plan.by is not None
         self.work = work_room(max(shape.rows, shape.sample_rows), shape.streams, by)
         if by and shape.streams + 1 > self.out.payload.size:
             self.out = out_room(OUTPUT, 1 + shape.streams // OUTPUT, CHUNK)
         self.shape = shape
+
+    def _place(self, windows: WindowPlan) -> None:
+        """Give the streams that are new the windows that were said of them."""
+        own = dict(windows.named)
+        names = list(islice(self.intake.names.number, self.placed, None))
+        places = [own.get(name, windows.otherwise) for name in names]
+        for core in (self.core, self.sample.core):
+            core.sweep[self.placed : self.placed + len(places)] = places
+        self.placed += len(places)
 
     def warm(self) -> None:
         """Have everything compiled that this join will need, by running it on nothing."""
@@ -330,15 +353,11 @@ class KeyedJoin:
 
     def results(self, block: Block) -> pa.RecordBatch:
         """The results of a block, checked on the true keys: a struct for each stream, and time."""
-        make_results = named_results if self.plan.by is None else told_apart_results
-        batch, rejected = make_results(
-            self.plan,
-            self._kept_for(block),
-            self.checked,
-            block.time,
-            block.members,
-            block.ends,
-        )
+        about = (self.plan, self._kept_for(block), self.checked, block.time, block.members)
+        if self.plan.by is None:
+            batch, rejected = named_results(*about)
+        else:
+            batch, rejected = told_apart_results(*about, block.ends, block.updates)
         self.rejected += rejected
         return batch
 

@@ -44,6 +44,7 @@ from streamshed.kernels.table import (
     key_lanes,
     lane_of,
     pool_of,
+    sweep_of,
 )
 from streamshed.operators.buffers import (
     BEFORE,
@@ -137,7 +138,7 @@ def look_ahead(core, batch, i, shift):  # type: ignore[no-untyped-def]
         prefetch(core.keys, likely_key(core, batch.hash[i + 8], shift) * words)
         key = likely_key(core, batch.hash[i + 4], shift)
         prefetch(core.rows, max(0, key_head(core, key, lane_of(core, batch.stream[i + 4]))))
-    first = core.lanes[lane_of(core, batch.stream[i])].first
+    first = core.lanes[sweep_of(core, batch.stream[i])].first
     if first == NONE:
         return
     # The rows of this lane that expire next: their keys' places, and the rows themselves.
@@ -337,10 +338,10 @@ def _outside(core, pool):  # type: ignore[no-untyped-def]
     """
     if not core.settings.timed:
         return NONE
-    if core.settings.pools > 1 or core.settings.lanes == 1:
+    if core.settings.pools > 1 or core.settings.sweeps == 1:
         return _outside_lane(core, pool)
     found = NONE
-    for lane in range(core.settings.lanes):
+    for lane in range(core.settings.sweeps):
         row = _outside_lane(core, lane)
         if row != NONE and (found == NONE or older_row(core, row, found)):
             found = row

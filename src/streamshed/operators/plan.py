@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -84,6 +84,23 @@ class RelationPlan:
     def about(self) -> str:
         """The relation in words, as far as a state depends on it."""
         return f"{self.relation.name}, {self.keys}, from {self.begin} to {self.end}"
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """The time windows of streams that are told apart by a column, where they differ."""
+
+    lengths: tuple[int, ...]
+    """All lengths there are, in units of time, the longest first."""
+    otherwise: int
+    """Where among them that of a stream is of which nothing was said."""
+    named: tuple[tuple[Any, int], ...]
+    """By value of the column where that of its stream is."""
+
+    def about(self) -> str:
+        """The windows in words."""
+        own = {value: self.lengths[place] for value, place in self.named}
+        return f"{own}, otherwise {self.lengths[self.otherwise]}"
 
 
 @dataclass(frozen=True)
@@ -168,6 +185,10 @@ class Plan:
     """The relation by way of which streams are joined, or None where they share a key."""
     queue: QueuePlan | None = None
     """The queue in which tuples wait for the join, or None if it takes them as they come."""
+    besides: tuple[str, ...] = ()
+    """What results of streams told apart by a column have besides their members and the time."""
+    windows: WindowPlan | None = None
+    """The windows of streams told apart by a column, or None if all have the same."""
     pairwise: Pairwise | None = None
     """What every two members of a result meet besides having equal keys, or None."""
     throttle: ThrottlePlan | None = None
@@ -224,7 +245,7 @@ class Plan:
             else self.by,
             "key": "; ".join(", ".join(stream.key) for stream in self.streams),
             "times": f"{[stream.time for stream in self.streams]} as {self.time_type}",
-            "windows": f"{windows}, late {self.late}",
+            "windows": f"{self.windows.about() if self.windows else windows}, late {self.late}",
             "clock": f"{self.clock}, idle {self.idle}",
             "budget": f"{[stream.rows for stream in self.streams]}, total {self.total}",
             "policy": repr(self.policy),

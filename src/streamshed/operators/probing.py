@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.kernels.compiling import kernel
-from streamshed.kernels.core import NONE, RESULTS
+from streamshed.kernels.core import ARRIVALS, NONE, RESULTS
 from streamshed.kernels.hooks import produced
 from streamshed.kernels.machine import ones
 from streamshed.kernels.pacing import farthest, met, wanted
-from streamshed.kernels.table import ONE, key_head, key_lanes, lane_of
+from streamshed.kernels.table import ONE, key_head, key_lanes, lane_of, sweep_of
 from streamshed.operators.buffers import GROUPS, LOOKED, MADE, MEMBERS, MIXED
 
 
@@ -96,7 +96,10 @@ def _gather_by_stream(core, parts, batch, work, i, key):  # type: ignore[no-unty
     if key_head(core, key, 0) == NONE:
         return
     rows = core.rows
-    filled = collect(core, parts, batch, work, i, key, 0, 0)
+    if core.settings.sweeps == 1:
+        filled = collect(core, parts, batch, work, i, key, 0, 0)
+    else:
+        filled = _collect_in_two_steps(core, batch, work, i, key)
     groups = 0
     for j in range(filled):
         stream = rows[work.partners[j]].stream
@@ -126,6 +129,43 @@ def _gather_by_stream(core, parts, batch, work, i, key):  # type: ignore[no-unty
         work.groups[group].choice = work.groups[group].start
     if groups + 1 >= core.settings.at_least:
         work.cursor[GROUPS] = groups
+
+
+@kernel
+def _collect_in_two_steps(core, batch, work, i, key):  # type: ignore[no-untyped-def]
+    """Collect the rows of a key where windows differ by stream (SNJoin, section 2.4).
+
+    Up to the shortest window all rows of other streams are partners; from there to the longest each
+    is asked for its own.
+    """
+    rows, lanes = core.rows, core.lanes
+    time = batch.time[i]
+    stream = batch.stream[i]
+    reach = lanes[sweep_of(core, stream)].window
+    filled = 0
+    head = key_head(core, key, 0)
+    row = head
+    while True:
+        behind = time - rows[row].time
+        if behind > core.settings.shortest:
+            break
+        if -behind <= reach and rows[row].stream != stream:
+            work.partners[filled] = row
+            filled += 1
+        row = np.int64(rows[row].older)
+        if row == head:
+            return filled
+    while True:
+        behind = time - rows[row].time
+        if behind > lanes[0].window:
+            break
+        if behind <= lanes[sweep_of(core, rows[row].stream)].window and rows[row].stream != stream:
+            work.partners[filled] = row
+            filled += 1
+        row = np.int64(rows[row].older)
+        if row == head:
+            break
+    return filled
 
 
 @kernel
@@ -240,6 +280,29 @@ def together(core, batch, work, i, groups, latest):  # type: ignore[no-untyped-d
 
 
 @kernel
+def _extended(core, work, groups):  # type: ignore[no-untyped-def]
+    """The arrival that made results with all members but the newcomer, or NONE.
+
+    It is that of the youngest of them, if they are enough and the others are all its partners.
+    """
+    if groups < core.settings.at_least:
+        return NONE
+    rows = core.rows
+    youngest = work.groups[0].row
+    for group in range(1, groups):
+        if rows[work.groups[group].row].arrival > rows[youngest].arrival:
+            youngest = work.groups[group].row
+    time = rows[youngest].time
+    reach = core.lanes[sweep_of(core, rows[youngest].stream)].window
+    for group in range(groups):
+        row = work.groups[group].row
+        ahead = rows[row].time - time
+        if ahead > reach or -ahead > core.lanes[sweep_of(core, rows[row].stream)].window:
+            return NONE
+    return rows[youngest].arrival
+
+
+@kernel
 def _write(core, batch, work, out, i, groups, latest, width):  # type: ignore[no-untyped-def]
     """Put one result into the output buffer."""
     base = out.filled[MEMBERS]
@@ -247,6 +310,8 @@ def _write(core, batch, work, out, i, groups, latest, width):  # type: ignore[no
         out.payload[base] = batch.payload[i]
         for group in range(groups):
             out.payload[base + 1 + group] = core.rows[work.groups[group].row].payload
+        out.results[out.filled[MADE]].update = core.numbers[ARRIVALS] - 1
+        out.results[out.filled[MADE]].extends = _extended(core, work, groups)
     else:
         if not core.settings.complete:
             out.payload[base : base + width] = NONE

@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamshed.kernels.core import NONE
 from streamshed.operators.payload import Payload, Places
 from streamshed.operators.plan import Plan, StreamPlan
-from streamshed.selection import MEMBERS, TIME
+from streamshed.selection import EXTENDS, KEY, MEMBERS, TIME, UPDATE
 from streamshed.spec import IMPORTANCE
+
+UPDATES = (UPDATE, EXTENDS)
+NO_UPDATES: npt.NDArray[Any] = np.empty(0, [(name, np.int64) for name in UPDATES])
 
 
 def result_schema(plan: Plan) -> pa.Schema:
     """The columns of a result: one for each stream of which there are any, and the time."""
+    if plan.by is not None:
+        return _told_apart_schema(plan)
     fields = []
     for stream in plan.streams:
         if stream.chosen:
             kind = pa.struct([stream.schema.field(name) for name in stream.chosen])
-            members = pa.field(MEMBERS, pa.list_(kind))
-            fields.append(pa.field(stream.name, kind) if plan.by is None else members)
+            fields.append(pa.field(stream.name, kind))
     if plan.through is not None and plan.through.chosen:
         kind = pa.struct([plan.through.schema.field(name) for name in plan.through.chosen])
         fields.append(pa.field(plan.through.relation.name, kind))
     fields.append(pa.field(TIME, plan.time_type))
     return pa.schema([*fields, pa.field(IMPORTANCE, pa.float64())] if plan.weighed else fields)
+
+
+def _told_apart_schema(plan: Plan) -> pa.Schema:
+    """The columns of a result of streams told apart by a column."""
+    (stream,) = plan.streams
+    keys = [stream.schema.field(name) for name in stream.key]
+    kind = pa.struct([stream.schema.field(name) for name in stream.chosen])
+    fields = {
+        KEY: keys[0].type if len(keys) == 1 else pa.struct(keys),
+        TIME: plan.time_type,
+        MEMBERS: pa.list_(kind),
+        UPDATE: pa.int64(),
+        EXTENDS: pa.int64(),
+    }
+    chosen = {TIME, *plan.besides, *([MEMBERS] if stream.chosen else [])}
+    return pa.schema([(name, kind) for name, kind in fields.items() if name in chosen])
 
 
 def named_results(
@@ -36,7 +58,6 @@ def named_results(
     checked: bool,
     time: npt.NDArray[np.int64],
     members: Places,
-    ends: npt.NDArray[np.int64],
 ) -> tuple[pa.RecordBatch, int]:
     """Results with one struct column for each stream, and how many candidates were no results."""
     places = members.reshape(len(time), len(plan.streams))
@@ -75,16 +96,23 @@ def told_apart_results(
     time: npt.NDArray[np.int64],
     members: Places,
     ends: npt.NDArray[np.int64],
+    updates: npt.NDArray[Any],
 ) -> tuple[pa.RecordBatch, int]:
-    """Results with a list of members each, the newcomer first."""
+    """Results with their key, a list of members each, the newcomer first, and what they update."""
     schema = result_schema(plan)
-    taken = payload[0].take(members, _asked(plan.streams[0], checked))
+    taken = payload[0].take(members, _asked(plan.streams[0], checked or KEY in plan.besides))
     starts = np.concatenate([np.zeros(1, np.int64), ends])
-    lists = []
+    columns = {TIME: _times(time, plan)}
     if plan.streams[0].chosen:
         values = _struct(taken, schema.field(MEMBERS).type.value_type)
-        lists = [pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)]
-    batch = pa.RecordBatch.from_arrays([*lists, _times(time, plan)], schema=schema)
+        columns[MEMBERS] = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)
+    if KEY in plan.besides:
+        newcomers = taken.select(list(plan.streams[0].key)).take(pa.array(starts[:-1]))
+        one = newcomers.num_columns == 1
+        columns[KEY] = newcomers.column(0) if one else newcomers.to_struct_array()
+    for name in {*UPDATES} & {*plan.besides}:
+        columns[name] = pa.array(updates[name], mask=updates[name] == NONE)
+    batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
     if not checked or len(time) == 0:
         return batch, 0
     firsts = pa.array(np.repeat(starts[:-1], np.diff(starts)))

@@ -42,6 +42,8 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
         timed=timed,
         seed=np.uint64(plan.seed),
         lanes=shape.lanes,
+        sweeps=shape.sweeps,
+        shortest=plan.windows.lengths[-1] if plan.windows else BOUNDLESS,
         pools=shape.pools,
         key_words=KEY_HEADS + shape.lanes,
     )
@@ -52,6 +54,9 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
         core.lanes["window"][lane] = BOUNDLESS if stream.window is None else stream.window
         core.lanes["last"][lane] = stream.last or 0
         core.lanes["recent"][lane] = core.lanes["last"][:lane].sum()
+    if plan.windows is not None:
+        core.lanes["window"] = plan.windows.lengths
+        core.lanes["last"] = 0
     core.lanes["newest"] = NEVER
     budgets = [stream.rows for stream in plan.streams] if len(core.pools) > 1 else [plan.total]
     core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]

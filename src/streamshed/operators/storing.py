@@ -26,6 +26,7 @@ from streamshed.kernels.table import (
     lane_of,
     pool_of,
     remove_occurrence,
+    sweep_of,
 )
 
 
@@ -39,7 +40,7 @@ def count(core, stream, fate, change):  # type: ignore[no-untyped-def]
 def expire(core, policy, shift):  # type: ignore[no-untyped-def]
     """Let go of every row that the clock has left behind."""
     clock = core.numbers[CLOCK]
-    for lane in range(core.settings.lanes):
+    for lane in range(core.settings.sweeps):
         if core.lanes[lane].last > 0:
             continue
         longest = core.lanes[lane].window + core.settings.late
@@ -67,9 +68,9 @@ def remove(core, policy, row, shift):  # type: ignore[no-untyped-def]
     """Take a row out of everything."""
     rows = core.rows
     stream, key = rows[row].stream, rows[row].key
-    lane, pool = lane_of(core, stream), pool_of(core, stream)
-    remove_occurrence(core, lane, row)
-    lane_remove(core, lane, row)
+    pool = pool_of(core, stream)
+    remove_occurrence(core, lane_of(core, stream), row)
+    lane_remove(core, sweep_of(core, stream), row)
     if core.pools[pool].budget < BOUNDLESS:
         removed(policy, core, row)
     core.pools[pool].held -= 1
@@ -90,14 +91,13 @@ def store(core, batch, i, key, arrival):  # type: ignore[no-untyped-def]
     else:
         row = core.numbers[ROWS_USED]
         core.numbers[ROWS_USED] = row + 1
-    lane = lane_of(core, batch.stream[i])
     core.rows[row].time = batch.time[i]
     core.rows[row].arrival = arrival
     core.rows[row].payload = batch.payload[i]
     core.rows[row].key = key
     core.rows[row].stream = batch.stream[i]
-    lane_append(core, lane, row)
-    add_occurrence(core, lane, row)
+    lane_append(core, sweep_of(core, batch.stream[i]), row)
+    add_occurrence(core, lane_of(core, batch.stream[i]), row)
     core.pools[pool_of(core, batch.stream[i])].held += 1
     return row
 

@@ -12,6 +12,7 @@ from streamshed.workloads.lagging import LaggingWorkload
 from streamshed.workloads.mixed import MixedWorkload
 from streamshed.workloads.normal import NormalWorkload
 from streamshed.workloads.regions import RegionWorkload
+from streamshed.workloads.sensors import SensorWorkload
 from streamshed.workloads.star import StarExample, StarWorkload
 from streamshed.workloads.weblog import (
     WebLog,
@@ -30,6 +31,7 @@ __all__ = [
     "MixedWorkload",
     "NormalWorkload",
     "RegionWorkload",
+    "SensorWorkload",
     "StarExample",
     "StarWorkload",
     "WebLog",

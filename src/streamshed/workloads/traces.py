@@ -26,6 +26,7 @@ WEBLOGS = {
 
 HONEYPOT = "honeypot_marx/events.parquet"
 NEWS = "news_sites/article_tokens.parquet"
+MOTES = "intel_lab_10min/tensor_long.parquet"
 CENSUS = "cps/cps_unified_1988_1994_1995_2004.parquet"
 
 
@@ -105,6 +106,42 @@ def news(
         rare.schema.get_field_index("token"), "token", rare["token"].cast(pa.string())
     )
     return _streams(rare, "site", sites, "news site", "token", "first_seen")
+
+
+def motes(
+    reading: str = "temperature",
+    digits: int = 1,
+    folder: str | os.PathLike[str] | None = None,
+) -> pa.Table:
+    """Read what the sensors of a laboratory measured, a mean every ten minutes.
+
+    Args:
+        reading: `temperature`, `humidity`, `light` or `voltage`.
+        digits: to how many it is rounded: readings that are then equal can be joined.
+        folder: see `data_folder`.
+
+    Returns:
+        In time order: `sensor`, `key` (the reading in units of the last digit, int64) and `time`
+        (timestamp in microseconds, UTC, beginning with 1970).
+    """
+    path = data_folder(folder) / MOTES
+    known = ["temperature", "humidity", "light", "voltage"]
+    if reading not in known:
+        raise InputError(
+            f"no reading named {reading!r}; there are {listed(known)}.{suggestion(reading, known)}"
+        )
+    if not path.is_file():
+        raise InputError(f"no trace at {str(path)!r}; see {FOLDER_VARIABLE}")
+    table = pq.read_table(path, columns=["step", "mote", reading]).drop_null()
+    rounded = np.rint(table[reading].to_numpy().astype(np.float64) * 10**digits)
+    seconds = table["step"].to_numpy() * 600
+    return pa.table(
+        {
+            "sensor": table["mote"],
+            "key": rounded.astype(np.int64),
+            "time": pa.array(seconds, pa.timestamp("s", "UTC")).cast(pa.timestamp("us", "UTC")),
+        }
+    ).sort_by([("time", "ascending"), ("sensor", "ascending")])
 
 
 def census(
