@@ -216,12 +216,12 @@ def test_vectors_are_multiplied_only_where_they_are_gone_through(
     random = np.random.default_rng(2)
     tables = {}
     for lag, name in enumerate(NAMES):
-        time = np.sort(random.integers(0, 40 * 1_000_000, 2400))
+        time = np.sort(random.integers(0, 40 * 1_000_000, 4800))
         scene = (time // 500_000 - 6 * lag) % 997
         vectors = np.random.default_rng(5).standard_normal((997, 16))[scene]
         vectors = (vectors + 0.1 * random.standard_normal(vectors.shape)).astype(np.float32)
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 16)
-        columns = {"time": time.astype("datetime64[us]"), "row": np.arange(2400), "v": column}
+        columns = {"time": time.astype("datetime64[us]"), "row": np.arange(4800), "v": column}
         tables[name] = pa.table(columns)
     join = ss.join(*NAMES).on(ss.cosine("v", at_least=0.9))
     join = join.within("20 seconds", time="time", clock="max").seed(3)
