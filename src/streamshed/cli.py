@@ -384,6 +384,7 @@ _PAPERS = {
     "existence": "streamshed.experiments.existence",
     "grubjoin": "streamshed.experiments.grubjoin",
     "msketch": "streamshed.experiments.msketch",
+    "snjoin": "streamshed.experiments.snjoin",
     "policies": "streamshed.experiments.policies",
     "star": "streamshed.experiments.star",
 }
