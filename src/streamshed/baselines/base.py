@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
 from typing import Any, ClassVar
 
@@ -60,6 +60,7 @@ class Query:
         at_least: members of a result of variable arity; None for complete joins.
         room: rows of a stream that a window is expected to hold, for the size of hash tables.
         memory: entries of hash tables that may be held, or None for as many as there are.
+        ordered_every: after how many tuples MJoin chooses the order of its probes anew.
     """
 
     streams: int
@@ -67,6 +68,7 @@ class Query:
     at_least: int | None = None
     room: int = 1_024
     memory: int | None = None
+    ordered_every: int = 1_024
 
     def __post_init__(self) -> None:
         """Refuse what no baseline can do."""
@@ -198,7 +200,7 @@ class Baseline(ABC):
             streams: how many there are now.
         """
         old = self.state
-        self.query = Query(streams, self.query.window, self.query.at_least, self.query.room)
+        self.query = replace(self.query, streams=streams)
         self.state = self._new_state()
         self._make_room(len(old.entries))
         rows = old.entries[: old.numbers[USED]]

@@ -1,7 +1,8 @@
 """MJoin: a hash table for each stream, probed one after the other (Viglas, Naughton, Burger 2003).
 
-Complete joins probe the most selective stream first, and stop where nothing matches; the order is
-found anew every 1,024 tuples, from the probes since. Joins of variable arity probe all streams.
+Complete joins probe the most selective stream first, and stop where nothing matches. The order is
+chosen anew every 1,024 tuples, from the probes of late, or as often as the query says: the SNJoin
+paper counts a choice for every tuple (figure 4). Joins of variable arity probe all streams.
 Partitions are flushed from all tables together (coordinated flushing).
 """
 
@@ -29,7 +30,8 @@ from streamshed.kernels.core import BOUNDLESS, NONE
 from streamshed.operators.buffers import MADE as WRITTEN
 from streamshed.operators.buffers import MEMBERS, Batch
 
-SORTED_EVERY = 1 << 10
+FORGET_AT = 1024.0
+"""Probes of a stream after which half of them are forgotten."""
 
 
 class MJoin(Baseline):
@@ -44,7 +46,7 @@ class MJoin(Baseline):
 
     def _loop(self, batch: Batch) -> int:
         memory = BOUNDLESS if self.query.memory is None else self.query.memory
-        status: int = run_mjoin(self.state, batch, self.out, memory)
+        status: int = run_mjoin(self.state, batch, self.out, memory, self.query.ordered_every)
         return status
 
     def _store(self, batch: Batch) -> None:
@@ -58,7 +60,7 @@ class MJoin(Baseline):
 
 
 @loop
-def run_mjoin(state, batch, out, memory):  # type: ignore[no-untyped-def]
+def run_mjoin(state, batch, out, memory, ordered_every):  # type: ignore[no-untyped-def]
     """Process a batch, or what is left of it."""
     numbers = state.numbers
     for i in range(numbers[NEXT], batch.time.size):
@@ -73,7 +75,7 @@ def run_mjoin(state, batch, out, memory):  # type: ignore[no-untyped-def]
             state.members[row] = batch.payload[i]
             numbers[ARRIVED] += 1
             if state.settings.complete:
-                if numbers[ARRIVED] % SORTED_EVERY == 0:
+                if numbers[ARRIVED] % ordered_every == 0:
                     sort_streams(state)
                 probe_while_matching(state, batch, i)
             else:
@@ -122,6 +124,9 @@ def probe_while_matching(state, batch, i):  # type: ignore[no-untyped-def]
         state.choice[groups] = filled
         filled = probe(state, stream, batch.hash[i], filled)
         state.asked[stream] += 1.0
+        if state.asked[stream] >= FORGET_AT:
+            state.asked[stream] *= 0.5
+            state.met[stream] *= 0.5
         if filled == state.groups[groups]:
             return
         state.met[stream] += 1.0
@@ -160,9 +165,6 @@ def sort_streams(state):  # type: ignore[no-untyped-def]
             order[at] = other
             at -= 1
         order[at] = stream
-    for stream in range(asked.size):
-        asked[stream] *= 0.5
-        met[stream] *= 0.5
 
 
 @kernel

@@ -32,7 +32,7 @@ def _source_stamp() -> str:
     running as it was.
     """
     digest = hashlib.sha256(numba.__version__.encode())
-    for folder in ("kernels", "network", "operators", "policies", "throttle"):
+    for folder in ("baselines", "kernels", "network", "operators", "policies", "throttle"):
         for path in sorted((_PACKAGE / folder).rglob("*.py")):
             digest.update(path.name.encode())
             digest.update(path.read_bytes())

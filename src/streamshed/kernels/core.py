@@ -88,6 +88,7 @@ class Settings(NamedTuple):
     idle: int
     clock_max: bool
     timed: bool  # there is a time window: tuples can be late and can expire
+    lazy: bool  # rows may expire a little late, but not later than with the batch
     seed: np.uint64
     lanes: int
     sweeps: int

@@ -58,10 +58,23 @@ from streamshed.operators.buffers import (
 )
 from streamshed.operators.following import follow, push_out_followed, tell_time
 from streamshed.operators.probing import emit, gather
-from streamshed.operators.storing import count, expire, outlive, remove, store, store_again
+from streamshed.operators.storing import (
+    count,
+    expire,
+    expire_lane,
+    outlive,
+    remove,
+    store,
+    store_again,
+)
 
 DONE, SUSPENDED, DUE = range(3)
 """Why the loop was left; DUE: what is gone through has to be said anew."""
+
+SWEPT_EVERY = 64
+"""Where nothing is ever shed, an arrival looks for rows to expire in its own stream only, but for
+one in so many: rows that should have left never match, and to look through all streams costs more
+than the rest of the work if there are many. At the end of a batch all have left."""
 
 CACHED = 1 << 14
 """Directories up to this size, and what hangs below them, stay in the cache by themselves."""
@@ -107,6 +120,8 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
         if may_be_followed(sample, batch.hash[i]):
             followed = np.int64(follow(core, policy, sample, batch, work, i))
         settle(core, policy, batch, i, key, followed, np.uint64(cursor[SHIFT]))
+    if core.settings.lazy and core.settings.timed:
+        expire(core, policy, np.uint64(cursor[SHIFT]))
     cursor[NEXT] = 0
     return DONE
 
@@ -189,7 +204,10 @@ def arrive(core, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
         if _advance(core, lane, time) or overdue != 0:
             # Who lets the clock begin, by a time of another stream, may be behind it already.
             numbers[OVERDUE] = np.int64(clock == NEVER)
-            expire(core, policy, shift)
+            if core.settings.lazy and numbers[ARRIVALS] % SWEPT_EVERY != 0:
+                expire_lane(core, policy, sweep_of(core, stream), shift)
+            else:
+                expire(core, policy, shift)
     return True
 
 

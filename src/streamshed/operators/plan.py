@@ -206,6 +206,11 @@ class Plan:
         """Whether streams are joined by equalities between pairs of them."""
         return any(stream.attributes for stream in self.streams)
 
+    @property
+    def by_whole_keys(self) -> bool:
+        """Whether members have equal keys, and nothing else ties them together."""
+        return self.through is None and self.pairwise is None and not self.graph
+
     def shared(self) -> list[list[tuple[int, int]]]:
         """What is equal in every result: for each attribute its places (stream, key column)."""
         found: dict[int, list[tuple[int, int]]] = {}

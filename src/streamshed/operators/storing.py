@@ -9,6 +9,7 @@ from streamshed.kernels.core import (
     EXPIRED,
     FATES,
     FREE_ROW,
+    NEVER,
     NONE,
     PINNED,
     ROWS_USED,
@@ -39,17 +40,22 @@ def count(core, stream, fate, change):  # type: ignore[no-untyped-def]
 @kernel
 def expire(core, policy, shift):  # type: ignore[no-untyped-def]
     """Let go of every row that the clock has left behind."""
-    clock = core.numbers[CLOCK]
     for lane in range(core.settings.sweeps):
-        if core.lanes[lane].last > 0:
-            continue
-        longest = core.lanes[lane].window + core.settings.late
-        while True:
-            row = oldest(core, lane)
-            if row == NONE or clock - core.rows[row].time <= longest:
-                break
-            count(core, core.rows[row].stream, EXPIRED, 1)
-            remove(core, policy, row, shift)
+        expire_lane(core, policy, lane, shift)
+
+
+@kernel
+def expire_lane(core, policy, lane, shift):  # type: ignore[no-untyped-def]
+    """Let go of every row of a lane that the clock has left behind."""
+    if core.lanes[lane].last > 0 or core.numbers[CLOCK] == NEVER:
+        return
+    longest = core.lanes[lane].window + core.settings.late
+    while True:
+        row = oldest(core, lane)
+        if row == NONE or core.numbers[CLOCK] - core.rows[row].time <= longest:
+            break
+        count(core, core.rows[row].stream, EXPIRED, 1)
+        remove(core, policy, row, shift)
 
 
 @kernel

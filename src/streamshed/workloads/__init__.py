@@ -12,7 +12,7 @@ from streamshed.workloads.lagging import LaggingWorkload
 from streamshed.workloads.mixed import MixedWorkload
 from streamshed.workloads.normal import NormalWorkload
 from streamshed.workloads.regions import RegionWorkload
-from streamshed.workloads.sensors import SensorWorkload
+from streamshed.workloads.sensors import EventWorkload, SensorWorkload
 from streamshed.workloads.star import StarExample, StarWorkload
 from streamshed.workloads.weblog import (
     WebLog,
@@ -24,6 +24,7 @@ from streamshed.workloads.weblog import (
 from streamshed.workloads.zipf import ZipfWorkload
 
 __all__ = [
+    "EventWorkload",
     "ExistenceWorkload",
     "FieldWorkload",
     "FunnelWorkload",

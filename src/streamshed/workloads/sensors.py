@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from streamshed.workloads.arrivals import SECOND, Ints, timestamps
+from streamshed.workloads.base import Workload
 from streamshed.workloads.checks import require
 from streamshed.workloads.zipf import ranks
 
@@ -140,3 +141,55 @@ class SensorWorkload:
             f"s{number + 1}": rest.filter(pa.array(sensor == number))
             for number in range(len(self.lives()[0]))
         }
+
+
+@dataclass(frozen=True)
+class EventWorkload(Workload):
+    """Sensors that report events, each event once: a phenomenon that passes over the field.
+
+    Every sensor reports nearly every event, after a delay. So joins of any number of streams have
+    results, which those of values that repeat have not, or too many.
+
+    Attributes:
+        streams: how many sensors there are, named `s1`, `s2`, …
+        tuples: how many events there are.
+        rate: events per second.
+        reported: the chance that a sensor reports an event.
+        delay: the mean time until it does, which is exponential, in seconds.
+        seed: of all randomness.
+
+    Examples:
+        >>> tables = EventWorkload(streams=2, tuples=4, seed=3).tables()
+        >>> [sorted(table["key"].to_pylist()) for table in tables.values()]
+        [[0, 1, 2, 3], [0, 1, 2, 3]]
+    """
+
+    reported: float = 0.99
+    delay: float = 1.0
+    seed: int = 0
+
+    unique_keys: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be generated."""
+        super().__post_init__()
+        require(0 < self.reported <= 1, "reported", self.reported, "above 0 and up to 1")
+        require(self.delay > 0, "delay", self.delay, "more than 0 seconds")
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Generate the streams.
+
+        Returns:
+            For each, in time order: `key` (int64) and `time` (timestamp in microseconds, UTC,
+            beginning with 1970).
+        """
+        generator = np.random.default_rng([self.seed, 5])
+        moments = np.sort(generator.random(self.tuples)) * self.seconds
+        tables = {}
+        for name in self.names:
+            key = np.flatnonzero(generator.random(self.tuples) < self.reported)
+            when = moments[key] + generator.exponential(self.delay, key.size)
+            order = np.argsort(when, kind="stable")
+            times = np.rint(when[order] * SECOND).astype(np.int64)
+            tables[name] = pa.table({"key": key[order], "time": timestamps(times)})
+        return tables
