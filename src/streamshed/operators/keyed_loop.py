@@ -120,7 +120,7 @@ def run(core, policy, sample, batch, work, out):  # type: ignore[no-untyped-def]
         if may_be_followed(sample, batch.hash[i]):
             followed = np.int64(follow(core, policy, sample, batch, work, i))
         settle(core, policy, batch, i, key, followed, np.uint64(cursor[SHIFT]))
-    if core.settings.lazy and core.settings.timed:
+    if core.settings.lazy and core.settings.timed and core.numbers[OVERDUE] == 0:
         expire(core, policy, np.uint64(cursor[SHIFT]))
     cursor[NEXT] = 0
     return DONE
@@ -203,8 +203,9 @@ def arrive(core, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
         overdue = numbers[OVERDUE]
         if _advance(core, lane, time) or overdue != 0:
             # Who lets the clock begin, by a time of another stream, may be behind it already.
-            numbers[OVERDUE] = np.int64(clock == NEVER)
-            if core.settings.lazy and numbers[ARRIVALS] % SWEPT_EVERY != 0:
+            began = clock == NEVER
+            numbers[OVERDUE] = np.int64(began)
+            if core.settings.lazy and not began and numbers[ARRIVALS] % SWEPT_EVERY != 0:
                 expire_lane(core, policy, sweep_of(core, stream), shift)
             else:
                 expire(core, policy, shift)
