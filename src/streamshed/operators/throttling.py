@@ -116,6 +116,8 @@ class Controller:
         state.reach[:] = BOUNDLESS
         self.clock = time.perf_counter if throttle.wall else time.process_time
         self.seconds = 0.0
+        # By (lane of the newcomer, other): the part of newcomers that go through its window at all.
+        self.reached = np.ones((len(windows), len(windows)))
         self.state = state._replace(histograms=histograms._replace(counts=state.counts))
 
     def layout(self) -> dict[str, Field]:
@@ -190,8 +192,12 @@ class Controller:
         """Which newcomers are likely to go through rows of another lane whose times are in a span.
 
         Those that learn go through a random part of them, or through all of them if they have found
-        others before: where the throttle is low, it is not worth while to say beforehand.
+        others before: where the throttle is low, it is not worth while to say beforehand. Nor is it
+        where few find anybody in the windows before.
         """
+        if self.reached[lane, other] < RARELY:
+            rare: npt.NDArray[np.bool_] = modes == WHOLE
+            return rare
         state, lanes = self.state, len(self.plan.streams)
         chosen = state.chosen.reshape(lanes, lanes, self.most)[lane, other]
         before = np.concatenate([[0], np.cumsum(chosen)])
@@ -278,8 +284,13 @@ class Controller:
         chosen = state.chosen.reshape(lanes, lanes, self.most)
         chosen[:] = False
         for i in range(lanes):
+            reached = 1.0
             for step, other in enumerate(orders[i]):
-                chosen[i, other, ranks[i][step].order[: taken[i, step]]] = True
+                count = taken[i, step]
+                chosen[i, other, ranks[i][step].order[:count]] = True
+                self.reached[i, other] = reached
+                partners = directions.sizes[i, step] * directions.selectivities[i, step]
+                reached *= min(1.0, partners * directions.yields[i, step, count])
         self._set_ends(chosen)
         if self.throttle.conserve:
             self._conserve(chosen)
