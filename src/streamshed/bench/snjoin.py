@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
-from streamshed.baselines import MJoin, XJoinTree
 from streamshed.bench import Measurement, Progress
 from streamshed.experiments.snjoin.running import (
     CHOOSING,
@@ -29,6 +27,7 @@ from streamshed.experiments.snjoin.running import (
     XJ,
     Tuples,
     at_equal_work,
+    baselines,
     complete_query,
     complete_tuples,
     sensor_join,
@@ -105,10 +104,10 @@ def _variable(scale: Scale, progress: Progress) -> Iterator[Measurement]:
         query = sensor_query(streams)
         spent, results = times(tuples, query, 1 if streams > 1_000 else scale.rounds)
         yield from _costs(tuples, spent, results, where)
-        for kind in (MJoin, XJoinTree):
-            name, make = kind.name, partial(kind, query)
+        for name, least in OUTPUT_BARS.items():
+            make = baselines(query)[name]
             share, made = at_equal_work(tuples, make, spent[SN], spent[name])
-            bar = OUTPUT_BARS[name] if streams == max(scale.many) else None
+            bar = least if streams == max(scale.many) else None
             yield Measurement(f"tuples taken at equal work, {name}, {where}", 100 * share, "%")
             said = f"SNJoin's output against that of {name} at equal work, {where}"
             yield Measurement(said, results / max(1, made), "times", bar)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from streamshed.baselines import MJoin, XJoinTree
 from streamshed.experiments.report import Claim, Report, Row, judge, markdown_table, stem, summarise
 from streamshed.experiments.snjoin.running import (
     CHOOSING,
@@ -15,6 +12,7 @@ from streamshed.experiments.snjoin.running import (
     XJ,
     Scale,
     at_equal_work,
+    baselines,
     complete_query,
     complete_tuples,
     times,
@@ -51,9 +49,9 @@ def _measured(scale: Scale, workload: str, streams: int) -> list[Row]:
     rows: list[Row] = []
     for operator, seconds in spent.items():
         share, made = 1.0, results
-        if operator in (MJ, XJ):
-            kind = MJoin if operator == MJ else XJoinTree
-            share, made = at_equal_work(tuples, partial(kind, query), spent[SN], seconds)
+        if operator != SN:
+            make = baselines(query)[operator]
+            share, made = at_equal_work(tuples, make, spent[SN], seconds)
         rows.append(
             {
                 "workload": workload,

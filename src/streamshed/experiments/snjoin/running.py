@@ -29,6 +29,8 @@ WINDOW = 60
 SECOND = 1_000_000
 FULL_AFTER = 75
 """Seconds after which windows are full, and arrays no longer grow."""
+TRIALS = 6
+"""Shares of all tuples that are tried, at most."""
 RATE = 100.0
 """Tuples a second of each stream of a complete join."""
 SN, MJ, XJ = "SNJoin", MJoin.name, XJoinTree.name
@@ -129,16 +131,20 @@ def results_of(operator: Operator) -> int:
     return int(found)
 
 
-def times(
-    tuples: Tuples, query: Query, rounds: int, names: Iterable[str] = (SN, MJ, XJ)
-) -> tuple[dict[str, float], int]:
-    """Seconds that each takes, and the results, which must be the same of all."""
-    makes: dict[str, Callable[[], Operator]] = {
-        SN: tuples.operator,
+def baselines(query: Query) -> dict[str, Callable[[], Baseline]]:
+    """What SNJoin is compared with."""
+    return {
         MJ: partial(MJoin, query),
         XJ: partial(XJoinTree, query),
         CHOOSING: partial(MJoin, replace(query, ordered_every=1)),
     }
+
+
+def times(
+    tuples: Tuples, query: Query, rounds: int, names: Iterable[str] = (SN, MJ, XJ)
+) -> tuple[dict[str, float], int]:
+    """Seconds that each takes, and the results, which must be the same of all."""
+    makes: dict[str, Callable[[], Operator]] = {SN: tuples.operator, **baselines(query)}
     least: dict[str, float] = {}
     results: dict[str, int] = {}
     for name in [*names] * rounds:
@@ -154,7 +160,8 @@ def at_equal_work(
 ) -> tuple[float, int]:
     """What share of the tuples can be processed in a time, and how many results that makes.
 
-    The others are dropped at random before they come. The share is found by trying.
+    The others are dropped at random before they come. The share is the largest of some that were
+    tried: with fewer tuples each may cost less.
 
     Args:
         tuples: all of them.
@@ -164,13 +171,19 @@ def at_equal_work(
     """
     if whole <= seconds:
         return 1.0, timed(tuples, make())[1]
-    share, made = seconds / whole, 0
-    for _ in range(3):
-        spent, made = timed(tuples.kept(share), make())
-        if 0.9 * seconds <= spent <= seconds:
+    best, made = 0.0, 0
+    too_many, share = 1.0, seconds / whole
+    for _ in range(TRIALS):
+        spent, results = timed(tuples.kept(share), make())
+        if spent <= seconds:
+            best, made = share, results
+        else:
+            too_many = share
+        if best > 0 and too_many - best < 0.05 * best:
             break
-        share = min(1.0, share * seconds / spent)
-    return share, made
+        guess = share * seconds / max(spent, 1e-9)
+        share = guess if best < guess < too_many else (best + too_many) / 2
+    return best, made
 
 
 # -- workloads ------------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from time import process_time
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from streamshed.experiments.snjoin.running import (
     Scale,
     Tuples,
     at_equal_work,
+    baselines,
     part,
     sensor_join,
     sensor_query,
@@ -33,6 +34,7 @@ from streamshed.experiments.snjoin.running import (
     times,
 )
 from streamshed.kernels.core import NONE
+from streamshed.operators.buffers import Batch
 from streamshed.workloads import SensorWorkload, traces
 
 KINDS: dict[str, Callable[..., Baseline]] = {MJ: MJoin, XJ: XJoinTree}
@@ -89,7 +91,7 @@ def _measured(tuples: Tuples, workload: str, streams: int, rounds: int) -> list[
     for operator, seconds in spent.items():
         share, made = 1.0, results
         if operator != SN:
-            make = partial(KINDS[operator], query)
+            make = baselines(query)[operator]
             share, made = at_equal_work(tuples, make, spent[SN], seconds)
         rows.append(
             {
@@ -193,9 +195,8 @@ def changing(
 
     A sensor that has left has its table until its last row has expired.
     """
-    whole = type(tuples.before)._make(
-        np.concatenate(pair) for pair in zip(tuples.before, tuples.timed, strict=True)
-    )
+    halves: Any = zip(tuples.before, tuples.timed, strict=True)
+    whole = Batch._make(np.concatenate(columns) for columns in halves)
     sensor = np.array(list(tuples.names.number))[whole.stream]
     begins, ends = (np.array(times) for times in field.lives())
     minute, first = whole.time // (WINDOW * 1_000_000), tuples.before.time.size
