@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pyspark import TaskContext
 
+from streamshed.spark.clustered import ClusterProcessor
 from streamshed.spark.processor import ACCOUNTS, JoinProcessor
 
 Moment = Literal["before", "within", "after"]
@@ -54,8 +55,8 @@ class Disturbance:
 _BATCH = "streaming.sql.batchId"
 
 
-class DisturbedProcessor(JoinProcessor):
-    """The processor with disturbances."""
+class _Disturbed:
+    """A processor with disturbances."""
 
     def __init__(self, disturbances: list[Disturbance], *args: Any) -> None:
         super().__init__(*args)
@@ -75,3 +76,11 @@ class DisturbedProcessor(JoinProcessor):
     def _now(self, moment: Moment) -> None:
         for disturbance in self.disturbances:
             disturbance.strike(moment)
+
+
+class DisturbedProcessor(_Disturbed, JoinProcessor):
+    """The processor of joins by key."""
+
+
+class DisturbedClusterProcessor(_Disturbed, ClusterProcessor):
+    """That of joins in clusters."""

@@ -33,6 +33,10 @@ THROUGH = "through"
 """In place of a policy: a join through a relation that changes, weighed."""
 
 
+CLUSTERED = "clustered"
+"""In place of a policy: a join in clusters, with relevance feedback."""
+
+
 def joined(policy: str) -> ss.Join:
     """The join that is to be done with the workload of a policy."""
     return through(workload(policy)) if policy == THROUGH else spec(workload(policy))

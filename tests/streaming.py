@@ -149,9 +149,13 @@ class Files:
         **options: Any,
     ) -> Ran:
         """Run the join to the end of the files that are there, or go on where it stood."""
+        frame = join.stream(self.frames(spark) if frames is None else frames, **options)
+        return self.finish(frame)
+
+    def finish(self, frame: DataFrame) -> Ran:
+        """Run a query to the end of the files that are there, or go on where it stood."""
         from streamshed.spark import ledger
 
-        frame = join.stream(self.frames(spark) if frames is None else frames, **options)
         query = self.start(frame)
         query.awaitTermination()
         accounts = ledger(query)

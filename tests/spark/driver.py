@@ -7,15 +7,20 @@ ledger beside it.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 import streaming
-from disturbances import Disturbance, DisturbedProcessor
-from queries import joined
+from clusters import RELEVANCE, clustered_frame
+from disturbances import Disturbance, DisturbedClusterProcessor, DisturbedProcessor
+from queries import CLUSTERED, joined
 from streamshed.spark import streaming as runtime
+
+# The package has a function of the module's name.
+clusters = importlib.import_module("streamshed.spark.clustered")
 
 
 def main() -> None:
@@ -31,9 +36,12 @@ def main() -> None:
         for batch, moment, action in options.disturb
     ]
     runtime.JoinProcessor = lambda *args: DisturbedProcessor(struck, *args)
-    ran = streaming.Files(options.folder).run(
-        streaming.session(options.master), joined(options.policy), shards=options.shards
-    )
+    clusters.ClusterProcessor = lambda *args: DisturbedClusterProcessor(struck, *args)
+    files, session = streaming.Files(options.folder), streaming.session(options.master)
+    if options.policy == CLUSTERED:
+        ran = files.finish(clustered_frame(files, session, RELEVANCE))
+    else:
+        ran = files.run(session, joined(options.policy), shards=options.shards)
     pq.write_table(ran.table, options.folder / "_results.parquet")
     ledger = {"streams": streaming.counts(ran.ledger), "results": ran.ledger.results}
     (options.folder / "_ledger.json").write_text(json.dumps(ledger))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from clusters import CLUSTERS, JOIN, RELEVANCE, WINDOW, clustered_frame, in_batches, readings
 from streaming import Files
 from streamshed.errors import InputError, SpecError
 from streamshed.network import Relevance
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-CLUSTERS, WINDOW = 3, 20
-JOIN = ss.join(by="sensor").on("k").within(WINDOW, time="ts", late=100)
-
-
-def readings(seed: int, count: int = 240, keys: int = 40, paired: bool = False) -> pa.Table:
-    """Readings with equal times, of twelve sensors in clusters."""
-    random = np.random.default_rng(seed)
-    sensor = random.integers(0, 12, count)
-    cluster = sensor % CLUSTERS
-    key = random.integers(0, keys, count)
-    if paired:  # clusters 0 and 1 see the same values, cluster 2 sees others
-        key += np.where(cluster == 2, 1_000, 0)
-    time = np.sort(random.integers(0, 100, count))
-    columns = {"sensor": sensor, "cluster": cluster, "k": key, "ts": time}
-    return pa.table(columns | {"row": np.arange(count)})
 
 
 def expected(batches: list[pa.Table]) -> Counter[tuple[int, frozenset[int]]]:
@@ -67,25 +52,19 @@ class Query:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.files = spark, Files(folder)
         self.bytes: list[int] = []
-        self.arrived = 0
 
-    def run(self, batches: list[pa.Table], **options: Any) -> Counter[tuple[int, frozenset[int]]]:
+    def run(
+        self, batches: list[pa.Table], relevance: Relevance | None = None
+    ) -> Counter[tuple[int, frozenset[int]]]:
         """Go on with some batches; returns all results so far."""
-        from streamshed.spark import clustered
-
         self.files.write([{"readings": batch} for batch in batches])
-        source = self.files.frames(self.spark)["readings"]
-        if "relevance" in options:
-            options["notes_to"] = str(self.files.folder / "_notes")
-        frame = clustered(JOIN, source, cluster="cluster", clusters=CLUSTERS, **options)
-        query = self.files.start(frame)
-        query.awaitTermination()
-        for progress in query.recentProgress:
+        ran = self.files.finish(clustered_frame(self.files, self.spark, relevance))
+        self.ledger = ran.ledger
+        for progress in ran.query.recentProgress:
             observed = json.loads(progress.json)["observedMetrics"].get("streamshed")
             if observed:
                 self.bytes.append(observed["shuffle_bytes"])
-                self.arrived = observed["sensor.arrived"]
-        return results(self.files.results(frame))
+        return results(ran.table)
 
 
 def results(table: pa.Table) -> Counter[tuple[int, frozenset[int]]]:
@@ -96,19 +75,14 @@ def results(table: pa.Table) -> Counter[tuple[int, frozenset[int]]]:
     )
 
 
-def cut(table: pa.Table, batches: int) -> list[pa.Table]:
-    size = -(-table.num_rows // batches)
-    return [table.slice(i * size, size) for i in range(batches)]
-
-
 def test_where_all_clusters_are_probed_each_result_is_made_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    batches = cut(readings(1), 3)
+    batches = in_batches(readings(1), 3)
     query = Query(spark, tmp_path)
     query.run(batches[:2])
     assert query.run(batches[2:]) == expected(batches)
-    assert query.arrived == 240  # guests are not counted
+    assert query.ledger.streams["sensor"].arrived == 240  # guests are not counted
 
 
 def test_rows_in_any_order_and_one_batch(spark: SparkSession) -> None:
@@ -121,12 +95,11 @@ def test_rows_in_any_order_and_one_batch(spark: SparkSession) -> None:
 
 
 def test_relevance_is_learned_and_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
-    batches = cut(readings(3, 900, keys=12, paired=True), 9)
-    relevance = Relevance(classes=1, chance="plain", base=1.0)
+    batches = in_batches(readings(3, 900, keys=12, paired=True), 9)
     whole, halves, every = (Query(spark, tmp_path / name) for name in ("one", "two", "all"))
-    made = whole.run(batches, relevance=relevance)
-    halves.run(batches[:4], relevance=relevance)
-    assert halves.run(batches[4:], relevance=relevance) == made
+    made = whole.run(batches, relevance=RELEVANCE)
+    halves.run(batches[:4], relevance=RELEVANCE)
+    assert halves.run(batches[4:], relevance=RELEVANCE) == made
     assert halves.bytes == whole.bytes
     exact = every.run(batches)
     assert exact == expected(batches)

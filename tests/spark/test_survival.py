@@ -6,10 +6,13 @@ import os
 import signal
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from clusters import in_batches, readings
 from queries import (
     BATCHES,
+    CLUSTERED,
     THROUGH,
     check,
     joined,
@@ -20,7 +23,7 @@ from queries import (
     workload,
     written,
 )
-from streaming import cut, replayed
+from streaming import Files, cut, replayed, rows
 
 pytestmark = pytest.mark.slow
 
@@ -70,3 +73,26 @@ def test_the_driver_is_killed_again_and_again(folder: Path, policy: str) -> None
     with running(folder, policy) as query:
         query.finish()
     check_replayed(folder, policy)
+
+
+def test_clusters_learn_the_same_whatever_is_killed(tmp_path: Path) -> None:
+    batches = in_batches(readings(5, 600, keys=12, paired=True), BATCHES)
+    calm, troubled = tmp_path / "calm", tmp_path / "troubled"
+    for folder in (calm, troubled):
+        Files(folder).write([{"readings": batch} for batch in batches])
+    with running(calm, CLUSTERED) as query:
+        query.finish()
+    with running(troubled, CLUSTERED, "--disturb", "2", "within", "wait") as query:
+        query.wait_for(struck(troubled, 2, "within"))
+    moments = [(3, "before"), (4, "after")]
+    with running(troubled, CLUSTERED, "--master", "local[2,4]", *waits(*moments)) as query:
+        for batch, moment in moments:
+            query.wait_for(struck(troubled, batch, moment))
+            os.kill(int((troubled / f"_struck-{batch}-{moment}").read_text()), signal.SIGKILL)
+        query.finish()
+    left = [pq.read_table(folder / "_results.parquet") for folder in (calm, troubled)]
+    assert rows(left[0]) == rows(left[1])
+    assert (calm / "_ledger.json").read_text() == (troubled / "_ledger.json").read_text()
+    notes = {path.name: path.read_bytes() for path in (calm / "_notes").glob("*.npy")}
+    assert notes
+    assert notes == {path.name: path.read_bytes() for path in (troubled / "_notes").glob("*.npy")}

@@ -66,7 +66,7 @@ def run_network(  # type: ignore[no-untyped-def]
             return DONE
         now = events.when[item]
         if item < heads.job.size:
-            if not _has_room(setting, trace, tables, heads, progress, item, now):
+            if not _has_room(setting, trace, heads, progress, item):
                 return FULL
             heap_remove(events, setting, 0, item)
             job = heads.job[item]
@@ -106,7 +106,7 @@ def run_network(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _has_room(setting, trace, tables, heads, progress, head, now):  # type: ignore[no-untyped-def]
+def _has_room(setting, trace, heads, progress, head):  # type: ignore[no-untyped-def]
     job = heads.job[head]
     if job >= 0 and progress.at[FREE] == NONE:
         return False
