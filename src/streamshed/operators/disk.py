@@ -58,8 +58,8 @@ class Disk:
     next_file: int = 0
     referred: set[int] = field(default_factory=set)
     """Files that the last snapshot refers to: they are not removed before the next."""
-    left: list[Path] = field(default_factory=list)
-    """Files of the run whose snapshot this one goes on from."""
+    left: Path | None = None
+    """The folder of the run whose snapshot this one goes on from."""
 
     def __post_init__(self) -> None:
         self.folder = _new_folder(self.to)
@@ -101,12 +101,19 @@ class Disk:
         if number not in self.referred:
             self._path(number).unlink(missing_ok=True)
 
-    def refer(self) -> dict[str, Any]:
-        """What a snapshot says of the files; those in use stay until the next one."""
+    def stay(self) -> None:
+        """Let the files in use stay until this is said again: a snapshot refers to them.
+
+        Those to which the one before referred, be it of another run, are not needed any more.
+        """
         for number in self.referred - self.files.keys():
             self._path(number).unlink(missing_ok=True)
         self.referred = set(self.files)
         self._removal.detach()
+        self._remove_left()
+
+    def saved(self) -> dict[str, Any]:
+        """What a snapshot says of the files."""
         return {
             "folder": str(self.folder),
             "files": list(self.files),
@@ -117,7 +124,7 @@ class Disk:
 
     def go_on(self, said: dict[str, Any]) -> None:
         """Take over the files that a snapshot refers to; those of the run that made it stay."""
-        before = Path(said["folder"])
+        self.left = before = Path(said["folder"])
         for number in said["files"]:
             old = before / self._path(number).name
             try:
@@ -128,18 +135,18 @@ class Disk:
                     f"the state refers to rows that were spilled to {str(old)!r}, which cannot be "
                     f"read ({error}); bring the file back, or start anew"
                 ) from error
-            self.left.append(old)
         self.next_file, self.most, self.written = said["next"], said["most"], said["written"]
 
     def close(self) -> None:
         """Remove all files, those of the run before included."""
-        self._removal()
+        self._removal.detach()
         shutil.rmtree(self.folder, ignore_errors=True)
-        for path in self.left:
-            path.unlink(missing_ok=True)
-        for folder in {path.parent for path in self.left}:
-            shutil.rmtree(folder, ignore_errors=True)
-        self.left = []
+        self._remove_left()
+
+    def _remove_left(self) -> None:
+        if self.left is not None:
+            shutil.rmtree(self.left, ignore_errors=True)
+            self.left = None
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}.arrows"

@@ -38,10 +38,11 @@ class Piece:
         """What is known of the rows; not where they are."""
         return self.file.known[self.rows]
 
-    def only(self, kept: Flags) -> list[Piece]:
-        """What is left of the piece without some of its rows: itself, or less, or nothing."""
+    def only(self, kept: Flags, gone: list[Records]) -> list[Piece]:
+        """What is left of the piece without some of its rows, which are told to those gone."""
         if kept.all():
             return [self]
+        gone.append(self.known()[~kept])
         rows = np.arange(len(self.file.known))[self.rows][kept]
         return [Piece(self.file, rows)] if len(rows) else []
 
@@ -162,7 +163,7 @@ class Partitions:
             for done, pieces in ((True, partition.joined), (False, partition.waiting))
             for piece in pieces
         ]
-        return {"disk": self.disk.refer(), "pieces": pieces}
+        return {"disk": self.disk.saved(), "pieces": pieces}
 
     def go_on(self, said: dict[str, Any]) -> None:
         """Take up what a snapshot says."""

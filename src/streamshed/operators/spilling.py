@@ -20,21 +20,23 @@ from streamshed.kernels.core import (
     CLOCK,
     EXPIRED,
     FATES,
+    KEYS_USED,
     NEVER,
     NEWEST,
     RESULTS,
+    ROWS_USED,
     SHED,
     STORED,
     Memory,
 )
 from streamshed.ledger import Ledger, Spilled
 from streamshed.operators.buffers import LATECOMERS, MADE, Batch
-from streamshed.operators.checkpoint import Delta, Head
+from streamshed.operators.checkpoint import Delta, Head, Snapshot
 from streamshed.operators.disk import Disk
 from streamshed.operators.intake import NOTHING, WORTHLESS
 from streamshed.operators.keyed import Block, KeyedJoin, Late
 from streamshed.operators.keyed_loop import DONE, rebuild
-from streamshed.operators.partitions import Flags, Partition, Partitions, Piece, Records
+from streamshed.operators.partitions import Flags, Partition, Partitions, Records
 from streamshed.operators.payload import Payload
 from streamshed.operators.plan import Plan
 from streamshed.operators.restoring import Rows
@@ -83,7 +85,9 @@ class _Visitor(KeyedJoin):
             yield Revisited(*found)
 
     def _make_room(self, tuples: int, followed: int) -> None:
-        self.core.pools["held"] = 0  # of the partition before
+        # What there was of the partition before is over.
+        self.core.pools["held"] = 0
+        self.core.numbers[[ROWS_USED, KEYS_USED]] = 0
         super()._make_room(tuples, followed)
 
     def _loop(self, batch: Batch) -> int:
@@ -182,6 +186,9 @@ class SpillingJoin(KeyedJoin):
     def _sit(self) -> Iterator[Block]:
         """Look at the disk: join what waits there, and let go of what is over."""
         yield from self._revisit()
+        for number in np.flatnonzero(self.door.spilled).tolist():
+            # Not by what lies on disk, but by what is needed of it: who looks changes nothing.
+            self.door.spilled[number] = self._needed_of(self.aside.of[number], any_of_it=True) > 0
         self._let_go()
         self._begin_round()
 
@@ -298,16 +305,24 @@ class SpillingJoin(KeyedJoin):
         coming = NEVER if clock == NEVER else clock - self.core.settings.late
         return min([coming, *(piece.oldest for piece in partition.waiting)])
 
-    def _needed_of(self, partition: Partition) -> int:
-        """How many rows of a partition are needed to join those that wait, themselves included."""
+    def _needed_of(self, partition: Partition, any_of_it: bool = False) -> int:
+        """How many rows of a partition can be joined with those that wait or come.
+
+        Args:
+            partition: what is on disk of it; who waits is needed.
+            any_of_it: whether it is enough to know if there are any.
+        """
         horizon = self._horizon(partition)
         window = int(self.core.lanes["window"].min())
-        return sum(
-            piece.size
-            if horizon == NEVER or horizon - piece.oldest <= window
-            else int(self._needed(piece.known(), horizon).sum())
-            for piece in partition.pieces()
-        )
+        needed = 0
+        for piece in reversed([*partition.pieces()]):
+            if horizon == NEVER or horizon - piece.oldest <= window:
+                needed += piece.size
+            else:
+                needed += int(self._needed(piece.known(), horizon).sum())
+            if any_of_it and needed:
+                break
+        return needed
 
     def _needed(self, rows: Records, horizon: int) -> Flags:
         """Which rows are within their windows together with a tuple of that time."""
@@ -324,14 +339,14 @@ class SpillingJoin(KeyedJoin):
         if (room <= 0).any():
             return
         partition = self.aside.of[number]
-        rows = self.aside.known(partition.joined)
-        rows = rows[self._needed(rows, self._horizon(partition))]
+        known = self.aside.known(partition.joined)
+        needed = self._needed(known, self._horizon(partition))
+        rows = known[needed]
         lanes = self._lanes(rows["stream"])
         back = np.bincount(lanes, minlength=len(self.on_disk))
         if (room < (back.sum(keepdims=True) if len(room) == 1 else back)).any():
             return
-        for piece in partition.joined:
-            self._inside(piece, self._horizon(partition))
+        self._leave([known[~needed]], EXPIRED)
         for position, (memory, disk) in enumerate(
             zip(self.payload, self.aside.payload, strict=True)
         ):
@@ -347,8 +362,11 @@ class SpillingJoin(KeyedJoin):
         self.aside.keep(number, [], [])
         self.door.spilled[number] = False
 
-    def _leave(self, streams: npt.NDArray[np.int32], fate: int) -> None:
+    def _leave(self, gone: list[Records], fate: int) -> None:
         """Note what has become of rows on disk."""
+        if not gone:
+            return
+        streams = np.concatenate([rows["stream"] for rows in gone])
         counts = self.core.counts.reshape(-1, FATES)
         number = np.bincount(streams, minlength=len(counts))
         counts[:, STORED] -= number
@@ -360,14 +378,14 @@ class SpillingJoin(KeyedJoin):
         if self.deadline is None:
             return
         since = int(self.core.numbers[NEWEST]) - self.deadline
+        gone: list[Records] = []
         for number, partition in enumerate(self.aside.of):
             if any(piece.oldest < since for piece in partition.waiting):
-                kept = [
-                    part
-                    for piece in partition.waiting
-                    for part in self._without(piece, piece.known()["time"] >= since, SHED)
-                ]
+                kept = []
+                for piece in partition.waiting:
+                    kept += piece.only(piece.known()["time"] >= since, gone)
                 self.aside.keep(number, partition.joined, kept)
+        self._leave(gone, SHED)
 
     def _let_go(self, exactly: bool = False) -> None:
         """Give up rows on disk that can meet nothing any more.
@@ -376,32 +394,24 @@ class SpillingJoin(KeyedJoin):
             exactly: all of them, not only where all of a piece are so.
         """
         windows = self.core.lanes["window"]
-        window = int(windows.min() if exactly else windows.max())
+        shortest, longest = int(windows.min()), int(windows.max())
+        gone: list[Records] = []
         for number, partition in enumerate(self.aside.of):
             horizon = self._horizon(partition)
             if horizon == NEVER:
                 continue
-            kept = [
-                part
-                for piece in partition.joined
-                for part in (
-                    self._inside(piece, horizon)
-                    if horizon - (piece.oldest if exactly else piece.newest) > window
-                    else [piece]
-                )
-            ]
+            kept = []
+            for piece in partition.joined:
+                if horizon - piece.newest > longest:
+                    gone.append(piece.known())
+                elif exactly and horizon - piece.oldest > shortest:
+                    kept += piece.only(self._needed(piece.known(), horizon), gone)
+                else:
+                    kept.append(piece)
             if kept != partition.joined:
                 self.aside.keep(number, kept, partition.waiting)
-            if not kept and not partition.waiting:
-                self.door.spilled[number] = False
+        self._leave(gone, EXPIRED)
         self.aside.tidy()
-
-    def _inside(self, piece: Piece, horizon: int) -> list[Piece]:
-        return self._without(piece, self._needed(piece.known(), horizon), EXPIRED)
-
-    def _without(self, piece: Piece, kept: Flags, fate: int) -> list[Piece]:
-        self._leave(piece.known()["stream"][~kept], fate)
-        return piece.only(kept)
 
     # -- what comes out --------------------------------------------------------------------------
 
@@ -452,6 +462,12 @@ class SpillingJoin(KeyedJoin):
         """Let go of all rows that have left; those that are noted go to disk."""
         self._put_down(np.empty(0, AWAY))
         return super().seal(whole)
+
+    def snapshot(self) -> Snapshot:
+        """All that is needed to go on later; it refers to files, which stay until the next one."""
+        snapshot = super().snapshot()
+        self.aside.disk.stay()
+        return snapshot
 
     def head(self) -> Head:
         """All of the state but the rows; it refers to files."""

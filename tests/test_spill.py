@@ -1,0 +1,265 @@
+"""Rows wait on disk when memory is full: nothing is lost, and nothing is made twice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import streamshed as ss
+from engine import Result, bounded, driven, inputs, members, multiset, spec
+from oracles.exact import judged
+from oracles.rows import Workload
+from oracles.workloads import generated, workloads
+from streamshed.ledger import Ledger
+from streamshed.operators import disk, spilling
+from streamshed.operators.checkpoint import Snapshot
+from streamshed.operators.keyed import Block
+from streamshed.operators.spilling import Revisited, SpillingJoin
+
+small = settings(
+    max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+COUNTS = ("arrived", "stored", "expired", "shed", "filtered", "late", "queued")
+
+
+@contextmanager
+def folder() -> Iterator[str]:
+    """A folder that a join must leave as it was."""
+    with tempfile.TemporaryDirectory() as path:
+        yield path
+        assert os.listdir(path) == []
+
+
+def spilled(workload: Workload, to: str, deadline: int | None = None) -> ss.Join:
+    return bounded(spec(workload.unbounded()), workload).spill(to=to, deadline=deadline)
+
+
+def replayed(workload: Workload, deadline: int | None = None) -> tuple[list[Result], Ledger]:
+    with warnings.catch_warnings(), folder() as to:
+        warnings.simplefilter("ignore")
+        done = spilled(workload, to, deadline).replay(inputs(workload))
+    return members(workload, done.table), done.ledger
+
+
+def fed(
+    workload: Workload, to: str, cuts: Sequence[int], restore: bool = False, deadline: int = 0
+) -> tuple[list[Result], Ledger, list[Ledger]]:
+    """The join fed in pieces, and to its end; and the ledger after each piece."""
+    join = spilled(workload, to, deadline or None)
+    ledgers = []
+    for end, results, ledger, operator in driven(workload, cuts, restore, join):
+        ledgers.append(ledger)
+        assert ledger.balanced
+        within_budget(operator, workload)
+        if end == len(workload.rows):
+            break
+    for found in operator.finish():
+        assert isinstance(found, Block)
+        results.extend(members(workload, operator.results(found)))
+    last = operator.ledger()
+    operator.close()
+    return results, last, ledgers
+
+
+def within_budget(operator: SpillingJoin, workload: Workload) -> None:
+    """No more rows in memory than allowed, those on their way to disk included."""
+    ledger = operator.ledger()
+    if workload.keep_total is not None:
+        held = int(operator.core.pools["held"].sum()) + int(operator.door.numbers[0])
+        assert held <= workload.keep_total
+        stored = sum(stream.stored for stream in ledger.streams.values())
+        assert stored == held - int(operator.door.numbers[0]) + ledger.spilled.rows
+    else:
+        stored = [ledger.streams[str(name)].stored for name in workload.names]
+        in_memory = np.array(stored) - operator.on_disk
+        for held, rows in zip(in_memory, workload.keep_rows, strict=True):
+            assert rows is None or held <= rows
+
+
+def counts(ledger: Ledger) -> dict[object, list[int]]:
+    return {name: [getattr(s, c) for c in COUNTS] for name, s in ledger.streams.items()}
+
+
+def check_exact(workload: Workload) -> None:
+    """Every result of the exact join, once, and the fate of every row as there."""
+    expected, _ = judged(workload.unbounded())
+    ours, ledger = replayed(workload)
+    assert multiset(ours) == expected
+    assert ledger.results == len(ours)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exact = spec(workload.unbounded()).replay(inputs(workload)).ledger
+    assert counts(ledger) == counts(exact)
+    assert ledger.missed.value == 0
+
+
+TIMED = {"budget": True, "windows": ["time"], "policies": ["oldest"]}
+
+
+@small
+@given(workloads(partial=False, **TIMED))
+def test_complete_joins_are_what_duckdb_says(workload: Workload) -> None:
+    check_exact(workload)
+
+
+@small
+@given(workloads(partial=True, **TIMED))
+def test_partial_joins_are_what_duckdb_says(workload: Workload) -> None:
+    check_exact(workload)
+
+
+@small
+@given(workloads(by=True, **TIMED))
+def test_joins_by_a_column_are_what_duckdb_says(workload: Workload) -> None:
+    check_exact(workload)
+
+
+@settings(small, max_examples=60)
+@given(workloads(**TIMED), st.data())
+def test_neither_cuts_nor_restarts_change_anything(workload: Workload, data: st.DataObject) -> None:
+    size = len(workload.rows)
+    deadline = data.draw(st.sampled_from([0, 3, 20]))
+    every = range(1, size)
+    some = data.draw(st.lists(st.integers(0, size), max_size=4).map(sorted))
+    with folder() as to:
+        whole, ledger, _ = fed(workload, to, [], deadline=deadline)
+        for cuts, restore in ((every, False), (some, False), (some, True), (every, True)):
+            results, then, ledgers = fed(workload, to, cuts, restore, deadline)
+            assert results == whole
+            assert counts(then) == counts(ledger)
+            same = {"nbytes": 0, "most_bytes": 0, "written": 0}
+            assert replace(then.spilled, **same) == replace(ledger.spilled, **same)
+        one_by_one = ledgers
+        _, _, ledgers = fed(workload, to, every, False, deadline)
+        assert [counts(then) for then in ledgers] == [counts(then) for then in one_by_one]
+
+
+@settings(small, max_examples=60)
+@given(workloads(**TIMED), st.integers(1, 60))
+def test_with_a_deadline_no_result_is_later_and_what_is_not_made_is_shed(
+    workload: Workload, deadline: int
+) -> None:
+    exact, _ = judged(workload.unbounded())
+    ours, ledger = replayed(workload, deadline)
+    assert ledger.balanced
+    assert ledger.spilled.longest_delay <= deadline
+    shed = sum(stream.shed for stream in ledger.streams.values())
+    assert ledger.shed_by == {"deadline": shed}
+    if workload.at_least is None:
+        assert not multiset(ours) - exact
+    if shed == 0:
+        assert multiset(ours) == exact
+
+
+def larger(seed: int = 1, **given: object) -> Workload:
+    usual = {
+        "streams": 3, "rows": 3000, "keys": 400, "span": 3000, "window": ("time", 300),
+        "disorder": 5, "late": 5, "keep_total": 450, "nulls": 0.01,
+    }  # fmt: skip
+    return generated(seed, **(usual | given))
+
+
+LARGER = {
+    "complete": {},
+    "skewed": {"skew": 0.9, "keys": 2000, "window": ("time", 100)},
+    "one key": {"keys": 1, "rows": 150, "window": ("time", 100), "keep_total": 10},
+    "rows of each": {"keep_total": None, "keep_rows": (150, 40, None)},
+    "partial": {"at_least": 2, "rows": 1500, "keys": 900},
+    "told apart": {"by": True, "at_least": 2, "streams": 50, "rows": 6000, "keys": 2500},
+    "windows of their own": {"window": [("time", 300), ("time", 20), ("time", 0)]},
+    "slow clock": {"clock": "min", "late": 100, "disorder": 100},
+    "idle": {"clock": "min", "idle": 50},
+}
+
+
+@pytest.mark.parametrize("kind", LARGER)
+def test_larger_joins_are_what_duckdb_says(kind: str) -> None:
+    workload = larger(**LARGER[kind])
+    check_exact(workload)
+    _, ledger = replayed(workload)
+    assert ledger.spilled.flushed > 0
+    assert ledger.spilled.revisited > 0
+    assert ledger.spilled.results > 0
+    assert ledger.spilled.written >= ledger.spilled.most_bytes > 0
+
+
+@pytest.mark.parametrize("kind", ["complete", "rows of each", "told apart"])
+def test_larger_joins_go_on_after_restarts(kind: str) -> None:
+    workload = larger(**LARGER[kind])
+    with folder() as to:
+        whole, ledger, _ = fed(workload, to, [])
+        results, then, _ = fed(workload, to, [777, 2000, 2001, 5000], restore=True)
+        assert results == whole
+        assert counts(then) == counts(ledger)
+
+
+def test_a_burst_goes_to_disk_and_comes_back() -> None:
+    """Once there is room again partitions are taken back into memory, and results are in time."""
+    slow, burst = np.arange(0, 4000, 10), np.arange(2000, 2200)
+    time = np.sort(np.concatenate([slow, np.repeat(burst, 5)]))
+    rows = {"k": np.random.default_rng(1).integers(0, 300, len(time)), "ts": time}
+    table = pa.table(rows).append_column("row", pa.array(np.arange(len(time))))
+    join = ss.join("a", "b").on("k").within(300, time="ts")
+    with folder() as to:
+        batches = join.keep(total=600).spill(to=to).replay_batches(a=table, b=table)
+        made = pa.Table.from_batches(list(batches), batches.schema)
+        spilled = batches.ledger.spilled
+    assert made.num_rows == join.count(a=table, b=table).results
+    assert spilled.flushed > 0
+    late_ones = made.filter(pa.compute.greater(made["time"], 3000))
+    times = late_ones["time"].to_numpy()
+    assert len(times) > 0
+    assert (np.diff(times) >= 0).all()  # in order, as in a join that has never spilled
+    assert spilled.rows == 0
+
+
+def test_rows_come_back_as_they_were() -> None:
+    """All kinds of columns, from batches that are forgotten, as DuckDB joins them."""
+    random = np.random.default_rng(4)
+    size = 5_000
+    tables = {
+        name: pa.table(
+            {
+                "key": pa.array([f"key {k}" for k in random.integers(0, 900, size)]),
+                "ts": pa.array(np.sort(random.integers(0, 10**9, size)), pa.timestamp("us")),
+                "text": pa.array([None if i % 7 == 0 else "x" * (i % 5) for i in range(size)]),
+                "kind": pa.array([str(i % 3) for i in range(size)]).dictionary_encode(),
+                "list": pa.array([[i] * (i % 3) for i in range(size)]),
+                "number": pa.array(random.random(size)),
+            }
+        )
+        for name in ("a", "b")
+    }
+    join = ss.join("a", "b").on("key").within("1 minute", time="ts").keep(rows=300)
+    with folder() as to:
+        readers = {name: table.to_reader(500) for name, table in tables.items()}
+        found = join.spill(to=to).replay(readers)
+    assert found.ledger.spilled.results > 100
+    con = duckdb.connect()
+    for name, table in tables.items():
+        con.register(name, table)
+    query = (
+        "SELECT a.number, b.number FROM a JOIN b USING (key) "
+        "WHERE abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 60000000"
+    )
+    rows = found.table.to_pylist()
+    assert sorted((row["a"]["number"], row["b"]["number"]) for row in rows) == sorted(
+        con.execute(query).fetchall()
+    )
+    by_number = {name: {r["number"]: r for r in t.to_pylist()} for name, t in tables.items()}
+    for row in rows:
+        for name in tables:
+            assert row[name] == by_number[name][row[name]["number"]]
