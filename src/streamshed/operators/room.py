@@ -40,7 +40,7 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
         idle=BOUNDLESS if plan.idle is None else plan.idle,
         clock_max=plan.clock == "max",
         timed=timed,
-        lazy=plan.by_whole_keys and not plan.bounded,
+        lazy=plan.by_whole_keys and not plan.bounded and plan.spill is None,
         seed=np.uint64(plan.seed),
         lanes=shape.lanes,
         sweeps=shape.sweeps,

@@ -39,7 +39,7 @@ from streamshed.operators.keyed_loop import DONE, rebuild
 from streamshed.operators.partitions import Flags, Partition, Partitions, Records
 from streamshed.operators.payload import Payload
 from streamshed.operators.plan import Plan
-from streamshed.operators.restoring import Rows
+from streamshed.operators.restoring import NO_TIMES, Rows
 from streamshed.operators.spilling_loop import (
     AWAY,
     CAME,
@@ -77,8 +77,12 @@ class Revisited(Block):
 class _Visitor(KeyedJoin):
     """The join of rows from disk."""
 
-    def visit(self, batch: Batch, largest: int) -> Iterator[Revisited]:
+    arrivals: Ints = NO_TIMES
+    """When the rows came that are joined."""
+
+    def visit(self, batch: Batch, arrivals: Ints, largest: int) -> Iterator[Revisited]:
         """Join the rows of some partitions, none with more rows than the largest."""
+        self.arrivals = arrivals
         self._make_room(largest, 0)
         for found in self._run(batch):
             assert isinstance(found, Block), "who was late has not come to disk"
@@ -91,7 +95,9 @@ class _Visitor(KeyedJoin):
         super()._make_room(tuples, followed)
 
     def _loop(self, batch: Batch) -> int:
-        status: int = run_again(self.core, self.state, batch, self.work, self.out)
+        status: int = run_again(
+            self.core, self.state, batch, self.arrivals, self.work, self.out
+        )
         return status
 
 
@@ -291,7 +297,8 @@ class SpillingJoin(KeyedJoin):
         partitions = [self.aside.of[number] for number in numbers]
         rows, worth = self.aside.to_visit(partitions)
         largest = max(partition.size for partition in partitions)
-        for block in visitor.visit(_batch(rows)._replace(worth=worth), largest):
+        arrivals = np.ascontiguousarray(rows["arrival"])
+        for block in visitor.visit(_batch(rows)._replace(worth=worth), arrivals, largest):
             yield self._emitted(block)
         self.core.numbers[RESULTS] += visitor.core.numbers[RESULTS] - before
         self._noted(revisited=self.figures.revisited + len(numbers))
@@ -328,9 +335,10 @@ class SpillingJoin(KeyedJoin):
         """Which rows are within their windows together with a tuple of that time."""
         if horizon == NEVER:
             return np.ones(len(rows), np.bool_)
-        windows = self.core.lanes["window"]
-        oldest = horizon - (windows[0] if len(windows) == 1 else windows[rows["stream"]])
-        needed: Flags = rows["time"] >= oldest
+        windows, lists = self.core.lanes["window"], self._lanes(rows["stream"])
+        if self.plan.windows is not None:
+            lists = self.core.sweep[rows["stream"]]
+        needed: Flags = rows["time"] >= horizon - windows[lists]
         return needed
 
     def _take_back(self, number: int) -> None:

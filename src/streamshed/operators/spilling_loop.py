@@ -23,6 +23,7 @@ from streamshed.kernels.core import (
     NEVER,
     NEWEST,
     NONE,
+    OVERDUE,
     PINNED,
     ROWS_USED,
     STORED,
@@ -121,7 +122,7 @@ def run_spilling(core, policy, batch, work, out, door):  # type: ignore[no-untyp
 
 
 @loop
-def run_again(core, policy, batch, work, out):  # type: ignore[no-untyped-def]
+def run_again(core, policy, batch, arrivals, work, out):  # type: ignore[no-untyped-def]
     """Process the rows of partitions from disk, one partition after the other.
 
     What a row is worth says what is to be done: `FIRST` begins a partition, `WAITING` is joined,
@@ -133,10 +134,10 @@ def run_again(core, policy, batch, work, out):  # type: ignore[no-untyped-def]
         if cursor[EMITTING] == 0:
             if batch.worth[i] & FIRST:
                 _forget_all(core)
+            core.numbers[ARRIVALS] = arrivals[i]
             arrive(core, policy, batch, out, i, np.uint64(cursor[SHIFT]))
             if not batch.worth[i] & WAITING:
-                arrival = core.numbers[ARRIVALS] - 1
-                store_again(core, batch, i, arrival, np.uint64(cursor[SHIFT]))
+                store_again(core, batch, i, arrivals[i], np.uint64(cursor[SHIFT]))
                 continue
         if not _join(core, policy, batch, work, out, i):
             return SUSPENDED
@@ -150,9 +151,10 @@ def _forget_all(core):  # type: ignore[no-untyped-def]
     numbers = core.numbers
     numbers[FREE_ROW] = numbers[FREE_KEY] = numbers[PINNED] = NONE
     numbers[CLOCK] = numbers[NEWEST] = numbers[FIRST_SEEN] = NEVER
+    numbers[OVERDUE] = 0
     numbers[ROWS_USED] = numbers[KEYS_USED] = 0
     core.table[:] = np.uint64(0)
-    for lane in range(core.settings.lanes):
+    for lane in range(core.settings.sweeps):
         core.lanes[lane].first = NONE
         core.lanes[lane].end = NONE
         core.lanes[lane].newest = NEVER
