@@ -217,7 +217,7 @@ def test_vectors_are_multiplied_only_where_they_are_gone_through(
     tables = {}
     for lag, name in enumerate(NAMES):
         time = np.sort(random.integers(0, 40 * 1_000_000, 4800))
-        scene = (time // 500_000 - 6 * lag) % 997
+        scene = (time // 50_000 - 60 * lag) % 997
         vectors = np.random.default_rng(5).standard_normal((997, 16))[scene]
         vectors = (vectors + 0.1 * random.standard_normal(vectors.shape)).astype(np.float32)
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 16)
