@@ -364,7 +364,7 @@ def merged(parts: Sequence[Tuples]) -> Batch:
     columns = tuple(np.concatenate([part[i] for part in parts]) for i in range(4))
     ordered = tuple(np.empty_like(column) for column in columns)
     put_in_order(order, columns, ordered)
-    return Batch(*ordered, null, worth, importance, hashes)
+    return Batch._make([*ordered, null, worth, importance, hashes, AT_HOME])
 
 
 def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
