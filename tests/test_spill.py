@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -24,10 +22,8 @@ from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.workloads import generated, workloads
 from streamshed.ledger import Ledger
-from streamshed.operators import disk, spilling
-from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.keyed import Block
-from streamshed.operators.spilling import Revisited, SpillingJoin
+from streamshed.operators.spilling import SpillingJoin
 
 small = settings(
     max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.kernels.compiling import driver, kernel
+from streamshed.kernels.hashing import fold
 from streamshed.kernels.random import draw, mix
 
 SHARE, PLAIN, EVEN = 0, 1, 2
@@ -116,14 +117,14 @@ def classes_of(hashed, classes):  # type: ignore[no-untyped-def]
 
 
 @driver
-def visits_of(relevance, own, found, words, reading, seed):  # type: ignore[no-untyped-def]
+def visits_of(relevance, own, hashed, times, reading, seed):  # type: ignore[no-untyped-def]
     """Draw the probing sequences of many tuples.
 
     Args:
         relevance: the matrix of each party.
         own: the party of each tuple.
-        found: the class of each.
-        words: a random word of each, which its draws depend on.
+        hashed: the hash of the value of each.
+        times: of each, as words; draws depend on value and time.
         reading: how relevance becomes a chance.
         seed: of the draws.
 
@@ -136,8 +137,9 @@ def visits_of(relevance, own, found, words, reading, seed):  # type: ignore[no-u
     targets = np.empty(own.size * parties, np.int32)
     filled = 0
     for i in range(own.size):
-        row = relevance[own[i], found[i]]
-        count = choose_parties(row, own[i], reading, np.uint64(seed), words[i], chosen)
+        row = relevance[own[i], relevance_class(hashed[i], relevance.shape[1])]
+        word = fold(hashed[i], times[i])
+        count = choose_parties(row, own[i], reading, np.uint64(seed), word, chosen)
         for step in range(count):
             tuples[filled] = i
             targets[filled] = chosen[step]

@@ -9,7 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.errors import StreamshedError, listed
-from streamshed.kernels.relevance import EVEN, PLAIN, SHARE
+from streamshed.kernels.relevance import (
+    EVEN,
+    PLAIN,
+    SHARE,
+    classes_of,
+    learn_notes,
+    visits_of,
+)
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 READINGS = {"share": SHARE, "plain": PLAIN, "even": EVEN}
 WEIGHTS = ("presence", "share")
@@ -66,6 +77,40 @@ class Relevance:
         """The number under which kernels know `chance`."""
         return READINGS[self.chance]
 
-    def matrix(self, owners: int, parties: int) -> npt.NDArray[np.float64]:
+    def matrix(self, owners: int, parties: int) -> Floats:
         """Matrices of those who know nothing yet, one for each owner."""
         return np.full((owners, self.classes, parties), self.base)
+
+    def classes_of(self, hashed: Words) -> Ints:
+        """The class of each value, by its hash."""
+        found: Ints = classes_of(hashed, self.classes)
+        return found
+
+    def visits(
+        self, matrices: Floats, own: Ints, hashed: Words, times: Ints, seed: int
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Draw whom many tuples probe.
+
+        Args:
+            matrices: of each party.
+            own: the party of each tuple.
+            hashed: the hash of its value.
+            times: its time.
+            seed: of the draws, which depend on value, time and party besides.
+
+        Returns:
+            The numbers of the tuples that are sent to others, each as often as it is, and to whom.
+        """
+        words = times.view(np.uint64)
+        tuples, parties = visits_of(matrices, own, hashed, words, self.reading, seed)
+        return tuples, parties
+
+    def learn(self, matrices: Floats, probed: Ints, matched: Ints) -> None:
+        """Take in, in place, what became of many tuples: one note for each party and class.
+
+        Args:
+            matrices: of each party.
+            probed: by (party that was probed, party that probed, class), how many tuples.
+            matched: how many of them found a match.
+        """
+        learn_notes(matrices, probed, matched, self.floor)

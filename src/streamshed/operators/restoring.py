@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.core import KEY_HASH, NONE, ROWS_USED, Core, Field
-from streamshed.operators.buffers import PLAIN, WEIGHTLESS, Batch
+from streamshed.operators.buffers import AT_HOME, PLAIN, WEIGHTLESS, Batch
 from streamshed.operators.checkpoint import ARRIVAL, MARK, TIME, Snapshot
 from streamshed.operators.intake import NOTHING, Intake, Tuples
 from streamshed.operators.keyed_loop import live_rows
@@ -53,7 +53,8 @@ def read_again(intake: Intake, payloads: list[Payload], snapshot: Snapshot) -> R
         place = places_in(number, offsets)
         weight = tuples.importance[offsets] if tuples.importance.size else WEIGHTLESS
         hashes = tuples.hashes[offsets] if tuples.hashes.size else PLAIN
-        parts.append(Tuples(*chosen, place, NOTHING, worth, NO_TIMES, weight, hashes))
+        rest = [NOTHING, worth, NO_TIMES, weight, hashes, AT_HOME]
+        parts.append(Tuples._make([*chosen, place, *rest]))
         arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
         if MARK in stored.schema.names:
             marks.append(stored.column(MARK).to_numpy()[offsets])
@@ -67,7 +68,7 @@ def read_again(intake: Intake, payloads: list[Payload], snapshot: Snapshot) -> R
     hashes = np.concatenate([part.hashes for part in parts if part.hashes.size] or [PLAIN])
     hashes = owned(hashes[order]) if hashes.size else PLAIN
     ordered = [owned(column[order]) for column in columns]
-    batch = Batch(*ordered, NOTHING, worth[order], weight, hashes)
+    batch = Batch._make([*ordered, NOTHING, worth[order], weight, hashes, AT_HOME])
     marks_in_order = mark[order] if mark.size == order.size else np.zeros(order.size, np.int64)
     return Rows(batch, number_of[order], marks_in_order)
 

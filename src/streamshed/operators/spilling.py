@@ -95,9 +95,7 @@ class _Visitor(KeyedJoin):
         super()._make_room(tuples, followed)
 
     def _loop(self, batch: Batch) -> int:
-        status: int = run_again(
-            self.core, self.state, batch, self.arrivals, self.work, self.out
-        )
+        status: int = run_again(self.core, self.state, batch, self.arrivals, self.work, self.out)
         return status
 
 

@@ -19,8 +19,6 @@ from pyspark.sql import functions as f
 from streamshed import columns
 from streamshed.errors import InputError, SpecError
 from streamshed.kernels.core import NEVER
-from streamshed.kernels.hashing import fold_words, hash_words
-from streamshed.kernels.relevance import PLAIN, classes_of, visits_of
 from streamshed.network.relevance import Relevance
 from streamshed.operators.checkpoint import from_ipc
 from streamshed.operators.intake import Tuples, key_hash, merged, times_of
@@ -38,6 +36,9 @@ if TYPE_CHECKING:
     from streamshed.join import Join
 
 Ints = npt.NDArray[np.int64]
+
+EVERYONE = Relevance(classes=1, base=1.0, chance="plain")
+"""By which all are probed, always."""
 
 
 def clustered(
@@ -140,20 +141,14 @@ class ClusterPack(Pack):
             )
         stream = self.plan.streams[0]
         hashed, _ = key_hash(rows, stream.key, stream.key_types)
-        words = hash_words(hashed)
         assert stream.time is not None
-        times, _ = times_of(rows.column(stream.time), self.plan.time_type, "time")
-        fold_words(words, times.view(np.uint64))
-        said = self.notes.relevance if self.notes else None
-        matrices = self.notes.matrices(batch_number()) if self.notes else np.ones((count, 1, count))
-        tuples, targets = visits_of(
-            matrices,
-            own.cast(pa.int64()).to_numpy(),
-            classes_of(hashed, matrices.shape[1]),
-            words,
-            said.reading if said else PLAIN,
-            self.plan.seed,
-        )
+        times, _ = times_of(rows.column(stream.time), self.plan.time_type, repr(stream.time))
+        if self.notes is not None:
+            relevance, matrices = self.notes.relevance, self.notes.matrices(batch_number())
+        else:
+            relevance, matrices = EVERYONE, EVERYONE.matrix(count, count)
+        clusters = own.cast(pa.int64()).to_numpy()
+        tuples, targets = relevance.visits(matrices, clusters, hashed, times, self.plan.seed)
         for target in range(count):
             chosen = tuples[targets == target]
             if chosen.size:
@@ -187,17 +182,13 @@ class ClusterProcessor(JoinProcessor):
         """The results of the rows of a cluster and of its guests."""
         arrived = _Arrived.read(join, blobs, self.cluster)
         matched: list[Ints] = []
-        for found in join.process(merged([arrived.tuples])) if arrived.tuples.time.size else ():
-            if isinstance(found, Block):
-                # The newcomer is the first member of its results.
-                firsts = np.concatenate([[0], found.ends[:-1]])
-                matched.append(np.unique(found.members[firsts]))
-                results = join.results(found)
-                if results.num_rows:
-                    yield results
-            elif late is not None:
-                for position, late_rows in join.late_rows(found):
-                    late.write(join.plan.streams[position].name, late_rows)
+
+        def note(block: Block) -> None:
+            # The newcomer is the first member of its results.
+            firsts = np.concatenate([[0], block.ends[:-1]])
+            matched.append(np.unique(block.members[firsts]))
+
+        yield from self.made(join, merged([arrived.tuples]), late, note)
         join.advance(np.array([arrived.newest], np.int64))
         batch = batch_number()
         if self.notes is not None and batch is not None:
@@ -237,7 +228,7 @@ class _Arrived:
         """How many guests came, by (cluster, class), and how many of them made a result."""
         guests = self.tuples.visiting
         classes = notes.relevance.classes
-        place = self.cluster * classes + classes_of(self.tuples.hash, classes)
+        place = self.cluster * classes + notes.relevance.classes_of(self.tuples.hash)
         made = np.isin(self.tuples.payload, np.concatenate([*matched, np.empty(0, np.int64)]))
 
         def counted(which: npt.NDArray[np.bool_]) -> Ints:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.kernels.relevance import learn_notes
 from streamshed.network.relevance import Relevance
 
 Floats = npt.NDArray[np.float64]
@@ -59,7 +58,7 @@ class Notes:
             notes = np.stack([np.load(self._note(batch - 1, i)) for i in range(self.shards)])
         except FileNotFoundError:  # somebody has cleared the folder: begin anew
             return self.relevance.matrix(self.shards, self.shards)
-        learn_notes(found, notes[:, 0], notes[:, 1], self.relevance.floor)
+        self.relevance.learn(found, notes[:, 0], notes[:, 1])
         return found
 
     def write(self, batch: int, shard: int, probed: Ints, matched: Ints) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, fields, replace
 from typing import Any
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from streamshed.aggregates import Weights
 from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger, StreamLedger
+from streamshed.operators.buffers import Batch
 from streamshed.operators.checkpoint import from_ipc, to_ipc
 from streamshed.operators.intake import Tuples, in_order_of_time, merged
 from streamshed.operators.keyed import Block, KeyedJoin
@@ -122,15 +123,27 @@ class JoinProcessor(StatefulProcessor):
             if rows.num_rows:
                 parts[position].append(join.read(position, rows))
         waiting = [in_order_of_time(Tuples.concatenated(tuples)) for tuples in parts if tuples]
-        for found in join.process(merged(waiting)) if waiting else ():
+        if waiting:
+            yield from self.made(join, merged(waiting), late)
+        join.advance(newest)
+
+    def made(
+        self,
+        join: KeyedJoin,
+        batch: Batch,
+        late: LateFiles | None,
+        note: Callable[[Block], None] = lambda block: None,
+    ) -> Iterator[pa.RecordBatch]:
+        """What a join makes of tuples; late ones are written, and each block is noted."""
+        for found in join.process(batch):
             if isinstance(found, Block):
+                note(found)
                 results = join.results(found)
                 if results.num_rows:
                     yield results
             elif late is not None:
                 for position, late_rows in join.late_rows(found):
                     late.write(join.plan.streams[position].name, late_rows)
-        join.advance(newest)
 
     def _weighed(self, results: pa.RecordBatch, join: KeyedJoin) -> pa.RecordBatch:
         """Results that say what they stand for by what is known now, if they have to."""
