@@ -137,7 +137,7 @@ def time_vectors(quick: bool) -> None:
         for _ in range(4):
             left @ right
         peak = max(peak, 4 * 2 * 2048 * 2048 * WIDE / (time.perf_counter() - start))
-    slow = join.throttle(comparisons_per_second=comparisons / rows / 10, every=rows // 100)
+    slow = join.throttle(comparisons_per_second=comparisons / rows / 10, every=rows // 20)
     _time_join(slow, {name: table.slice(0, 1000) for name, table in tables.items()})
     throttled = min(_time_join(slow, tables)[0] for _ in range(2))
     found = {"peak": peak, "comparisons": comparisons / best, "throttled": throttled / best}

@@ -61,8 +61,8 @@ KEPT = 0.8
 
 LEAST = 0.05
 """The part of the time allowed that is left for the loop, whatever the rest takes."""
-RARELY = 1 / 8
-"""Vectors are multiplied faster than compared one by one, by about so much."""
+RARELY = 1 / 32
+"""Vectors are multiplied faster than compared one by one, by about so much at the best."""
 LOWEST = 1e-4
 """The throttle never falls below this: it takes its time to rise again."""
 
