@@ -15,7 +15,16 @@ from streamshed.conditions import Pairwise, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.selection import Selection
-from streamshed.spec import Budget, RowWindows, Spec, Spill, Throttle, Through, TimeWindows, check_names
+from streamshed.spec import (
+    Budget,
+    RowWindows,
+    Spec,
+    Spill,
+    Throttle,
+    Through,
+    TimeWindows,
+    check_names,
+)
 from streamshed.writing import written
 
 if TYPE_CHECKING:

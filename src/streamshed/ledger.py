@@ -149,7 +149,6 @@ class Ledger:
             by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
             said.append(f"shed {by}; {self.switches:,} switches")
         if self.spilled is not None:
-            said.append(
-                f"{self.spilled.results:,} of them from disk, {self.spilled.written:,} bytes written"
-            )
+            made, written = self.spilled.results, self.spilled.written
+            said.append(f"{made:,} of them from disk; {written:,} bytes were written there")
         return said

@@ -1,7 +1,7 @@
 """Files of rows on disk: written once, mapped into memory, and removed when they are of no use.
 
-A file is an Arrow IPC stream of a single row, whose cells are lists: what the join knows of each row
-that was spilled, and the users' rows of each input, all in the order of their partitions. (One
+A file is an Arrow IPC stream of a single row, whose cells are lists: what the join knows of each
+row that was spilled, and the users' rows of each input, all in the order of their partitions. (One
 message costs less than one for each input.)
 """
 
