@@ -34,7 +34,7 @@ class StateError(StreamshedError):
 
 
 class SpillError(StreamshedError):
-    """A disk that does not take rows, or give them back: make room, or name another folder."""
+    """A disk that does not take rows: make room there, or name another folder."""
 
 
 def listed(names: Iterable[str]) -> str:

@@ -157,5 +157,5 @@ class Ledger:
             said.append(f"{self.throttle:.1%} of the join is done{at}")
         if self.spilled is not None:
             made, written = self.spilled.results, self.spilled.written
-            said.append(f"{made:,} of them from disk, {written:,} bytes written")
+            said.append(f"{made:,} of them from disk; {written:,} bytes were written there")
         return said

@@ -20,11 +20,9 @@ from streamshed.kernels.core import (
     CLOCK,
     EXPIRED,
     FATES,
-    KEYS_USED,
     NEVER,
     NEWEST,
     RESULTS,
-    ROWS_USED,
     SHED,
     STORED,
     Memory,
@@ -33,13 +31,13 @@ from streamshed.ledger import Ledger, Spilled
 from streamshed.operators.buffers import LATECOMERS, MADE, Batch
 from streamshed.operators.checkpoint import Delta, Head, Snapshot
 from streamshed.operators.disk import Disk
-from streamshed.operators.intake import NOTHING, WORTHLESS
 from streamshed.operators.keyed import Block, KeyedJoin, Late
 from streamshed.operators.keyed_loop import DONE, rebuild
 from streamshed.operators.partitions import Flags, Partition, Partitions, Records
 from streamshed.operators.payload import Payload
 from streamshed.operators.plan import Plan
-from streamshed.operators.restoring import NO_TIMES, Rows
+from streamshed.operators.restoring import Rows
+from streamshed.operators.revisiting import Revisited, Visitor, as_tuples
 from streamshed.operators.spilling_loop import (
     AWAY,
     CAME,
@@ -51,9 +49,7 @@ from streamshed.operators.spilling_loop import (
     arrange,
     census,
     new_door,
-    run_again,
     run_spilling,
-    spread,
     take_out,
 )
 from streamshed.policies import Policy
@@ -62,50 +58,22 @@ LEAST, FREED = 8, 4
 """When memory is looked at and less than this part of it is free, partitions go to disk until so
 much is; the fewer times it is looked at, the less that costs."""
 SITTING = 2
-"""The disk is looked at each time as many rows have come as this part of the budget."""
+"""There is a sitting each time as many rows have come as this part of the budget."""
 STEPS = 4
-"""How often within a deadline the disk is looked at, at least."""
+"""How often within a window, or a deadline, memory is looked at while something is on disk."""
 
 
 Ints = npt.NDArray[np.int64]
-
-
-class Revisited(Block):
-    """Results that were made from disk."""
-
-
-class _Visitor(KeyedJoin):
-    """The join of rows from disk."""
-
-    arrivals: Ints = NO_TIMES
-    """When the rows came that are joined."""
-
-    def visit(self, batch: Batch, arrivals: Ints, largest: int) -> Iterator[Revisited]:
-        """Join the rows of some partitions, none with more rows than the largest."""
-        self.arrivals = arrivals
-        self._make_room(largest, 0)
-        for found in self._run(batch):
-            assert isinstance(found, Block), "who was late has not come to disk"
-            yield Revisited(*found)
-
-    def _make_room(self, tuples: int, followed: int) -> None:
-        # What there was of the partition before is over.
-        self.core.pools["held"] = 0
-        self.core.numbers[[ROWS_USED, KEYS_USED]] = 0
-        super()._make_room(tuples, followed)
-
-    def _loop(self, batch: Batch) -> int:
-        status: int = run_again(self.core, self.state, batch, self.arrivals, self.work, self.out)
-        return status
 
 
 class SpillingJoin(KeyedJoin):
     """A running join on one shared key that spills.
 
     Arrivals are counted in *rounds*, each of as many as there is room for in memory. At its end the
-    tuples that came for partitions on disk are written there; if memory is nearly full partitions
-    join them, the largest first; and partitions on disk are read again and joined, the one that has
-    waited longest first, as long as no more rows are read than have come.
+    tuples that came for partitions on disk are written there, and if memory is nearly full more
+    partitions go there, the largest first. Now and then there is a *sitting*: partitions on disk
+    are read again and joined, the one that has waited longest first, as long as no more rows are
+    read than have come.
     """
 
     def __init__(
@@ -126,7 +94,7 @@ class SpillingJoin(KeyedJoin):
             Disk(plan.spill.to, AWAY), [Payload(payload.schema) for payload in self.payload]
         )
         # A part of the keys sees a part of the times: its clock is no later than that of all.
-        self.visitor = _Visitor(replace(self.plan, idle=None))
+        self.visitor = Visitor(replace(self.plan, idle=None))
         self.visitor.intake = self.intake
 
     def _begin(self) -> None:
@@ -172,16 +140,19 @@ class SpillingJoin(KeyedJoin):
             self.door = self.door._replace(noted=larger)
 
     def _begin_round(self) -> None:
-        numbers = self.door.numbers
-        self.door.left[:] = self._room()
-        numbers[CAME] = 0
-        now = int(self.core.numbers[NEWEST])
-        if self.deadline is not None and now != NEVER:
-            numbers[UNTIL] = now + max(1, self.deadline // STEPS)
+        numbers, room = self.door.numbers, self._room()
+        self.door.left[:] = room
+        self.offered = int(room.min())
+        numbers[CAME], numbers[UNTIL] = 0, BOUNDLESS
+        if self.door.spilled.any():
+            longest = int(self.core.lanes["window"].max())
+            patience = longest if self.deadline is None else min(longest, self.deadline)
+            numbers[UNTIL] = int(self.core.numbers[NEWEST]) + max(1, patience // STEPS)
 
     def _end_round(self) -> bool:
         """See to memory; whether it is time to look at the disk."""
-        self.credit += int(self.door.numbers[CAME])
+        # A round that ends early, by time, leaves time for as many as might have come.
+        self.credit += max(self.offered, int(self.door.numbers[CAME]))
         self._put_down(self._flushed())
         self._shed_overdue()
         self._begin_round()
@@ -296,7 +267,8 @@ class SpillingJoin(KeyedJoin):
         rows, worth = self.aside.to_visit(partitions)
         largest = max(partition.size for partition in partitions)
         arrivals = np.ascontiguousarray(rows["arrival"])
-        for block in visitor.visit(_batch(rows)._replace(worth=worth), arrivals, largest):
+        tuples = as_tuples(rows)._replace(worth=worth)
+        for block in visitor.visit(tuples, arrivals, largest):
             yield self._emitted(block)
         self.core.numbers[RESULTS] += visitor.core.numbers[RESULTS] - before
         self._noted(revisited=self.figures.revisited + len(numbers))
@@ -363,7 +335,7 @@ class SpillingJoin(KeyedJoin):
         self._make_room(len(rows) + self.coming, 0)
         self.work.cursor[:] = cursor
         arrivals = np.ascontiguousarray(rows["arrival"])
-        rebuild(self.core, self.state, _batch(rows), arrivals, arrivals)
+        rebuild(self.core, self.state, as_tuples(rows), arrivals, arrivals)
         self.on_disk -= back
         self.aside.keep(number, [], [])
         self.door.spilled[number] = False
@@ -402,8 +374,11 @@ class SpillingJoin(KeyedJoin):
         windows = self.core.lanes["window"]
         shortest, longest = int(windows.min()), int(windows.max())
         gone: list[Records] = []
+        noted = self.door.noted[: self.door.numbers[NOTED]]
+        oldest = np.full(PARTITIONS, BOUNDLESS, np.int64)
+        np.minimum.at(oldest, noted["hash"] & LOWEST, noted["time"])
         for number, partition in enumerate(self.aside.of):
-            horizon = self._horizon(partition)
+            horizon = min(self._horizon(partition), int(oldest[number]))
             if horizon == NEVER:
                 continue
             kept = []
@@ -485,6 +460,7 @@ class SpillingJoin(KeyedJoin):
             "on disk": self.on_disk.tolist(),
             "spilled": np.flatnonzero(self.door.spilled).tolist(),
             "left": self.door.left.tolist(),
+            "offered": self.offered,
             "door": self.door.numbers.tolist(),
         }
         return replace(head, numbers=head.numbers | {"spill": self.aside.saved() | figures})
@@ -500,17 +476,10 @@ class SpillingJoin(KeyedJoin):
         self.door.spilled[said["spilled"]] = True
         self.door.numbers[:] = said["door"]
         self.door.left[:] = said["left"]
+        self.offered = said["offered"]
         if "budget" in changed:
             self._put_down(self._flushed())
             self._begin_round()
 
     def _about(self) -> dict[str, str]:
         return super()._about() | {"budget": self.said.about()["budget"]}
-
-
-def _batch(rows: Records) -> Batch:
-    """Rows as tuples."""
-    columns = [np.empty(len(rows), AWAY[name]) for name in ("stream", "time", "hash", "payload")]
-    spread(rows, *columns)
-    stream, time, hashed, payload = columns
-    return Batch(stream, time, hashed, payload, NOTHING, WORTHLESS)
