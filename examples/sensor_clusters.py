@@ -22,7 +22,7 @@ from streamshed.network import Relevance, heed
 from streamshed.spark import clustered
 from streamshed.workloads import FieldWorkload
 
-FIELD = FieldWorkload(sensors=600, seconds=120.0, reach=10.0, seed=1)
+FIELD = FieldWorkload(sensors=600, seconds=60.0, reach=10.0, seed=1)
 JOINED = ss.join(by="sensor").on("key").within("200 milliseconds", time="time").partial(at_least=2)
 SCHEMA = "sensor long, key long, time timestamp, cluster long"
 
@@ -35,7 +35,7 @@ def write(folder: Path) -> int:
     table = table.append_column("cluster", own)
     folder.mkdir(parents=True)
     period = pc.divide(table["time"].cast(pa.int64()), 10_000_000)
-    for number in range(12):
+    for number in range(6):
         pq.write_table(table.filter(pc.equal(period, number)), folder / f"{number:02d}.parquet")
     return len(clusters)
 
@@ -58,8 +58,10 @@ def run(spark: SparkSession, folder: Path, name: str, **options: object) -> None
 
 
 def main(folder: Path) -> None:
-    spark = SparkSession.builder.appName("sensor clusters").getOrCreate()
     clusters = write(folder / "readings")
+    builder = SparkSession.builder.appName("sensor clusters")
+    # More than there are clusters would have nothing to do, and take their time for it.
+    spark = builder.config("spark.sql.shuffle.partitions", clusters).getOrCreate()
     print(f"{clusters} clusters")
     run(spark, folder, "all", clusters=clusters)
     relevance = Relevance(chance="plain", base=1.0)
