@@ -19,6 +19,7 @@ BENCHMARKS = {
     "keyed": "streamshed.bench.keyed",
     "nested": "streamshed.bench.nested",
     "policies": "streamshed.bench.policies",
+    "snjoin": "streamshed.bench.snjoin",
     "spark": "streamshed.bench.spark",
     "star": "streamshed.bench.star",
 }
