@@ -8,7 +8,7 @@ tuple, as the paper counts it.
 
 Joins of variable arity of 200 to 2,000 streams with a tuple a second each, whose values move on.
 *Equal work* is the processor time that SNJoin takes for all tuples: the others get so many, drawn
-at random, as they can process in it.
+at random, as they can process in it. Spilling is measured in `streamshed.bench.spilling`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamshed.bench import Measurement, Progress
+from streamshed.bench import Measurement, Progress, spilling
 from streamshed.experiments.snjoin.running import (
     CHOOSING,
     EVENTS,
@@ -70,6 +70,7 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
     yield from _variable(scale, progress)
     yield from _changing(scale, progress)
     yield from _crowd(scale, progress)
+    yield from spilling.run(quick, progress)
 
 
 def _complete(scale: Scale, progress: Progress) -> Iterator[Measurement]:
