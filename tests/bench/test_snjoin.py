@@ -6,7 +6,7 @@ import pytest
 
 from streamshed import StreamshedError
 from streamshed.baselines import MJoin
-from streamshed.bench import run, snjoin
+from streamshed.bench import run, snjoin, spilling
 from streamshed.bench.snjoin import Scale
 from streamshed.experiments.snjoin import running
 from streamshed.experiments.snjoin.running import (
@@ -23,6 +23,7 @@ def test_everything_is_measured_once(monkeypatch):
     tiny = Scale((2, 3), (20, 40), crowd=500, minutes=2, tuples=2_000, readings=500, rounds=1)
     monkeypatch.setattr(snjoin, "QUICK", tiny)
     monkeypatch.setattr(snjoin, "CHANGES", 3)
+    monkeypatch.setattr(spilling, "QUICK", (100, 1))
     told = []
     found = list(run("snjoin", quick=True, progress=told.append))
     named = {measurement.name: measurement for measurement in found}
@@ -37,6 +38,7 @@ def test_everything_is_measured_once(monkeypatch):
     (fewer,) = [m for m in found if m.name.startswith("fewer results")]
     assert fewer.bar == 4
     assert [m.bar for m in found if m.name.startswith("loop")] == [1_000_000, 1_000_000]
+    assert any(m.name.startswith("speed against the join in memory") for m in found)
     assert told
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamshed.bench import run, spilling
+from streamshed.bench import spilling
 
 
 def test_everything_is_measured_once(monkeypatch):
@@ -21,9 +21,3 @@ def test_everything_is_measured_once(monkeypatch):
     exact = spilling.ss.join(*tables).on("key").within("100 s", time="time").replay(tables).table
     assert len(spilling._different(exact, exact)) == 0
     assert len(spilling._different(exact, exact.slice(3))) >= 3
-
-
-def test_it_is_part_of_the_benchmark_of_sensor_networks(monkeypatch):
-    monkeypatch.setattr(spilling, "QUICK", (100, 1))
-    names = [measurement.name for measurement in run("snjoin", quick=True)]
-    assert any(name.startswith("speed against the join in memory") for name in names)
