@@ -3,8 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-# Test processes: make test WORKERS=4, or WORKERS=0 for none but the first. Each has a cache of
-# compiled kernels of its own (see conftest.py), so that more of them compile more.
+# Test processes: make test WORKERS=4, or WORKERS=0 for none but the first.
 WORKERS ?= 2
 # More for pytest: make test PYTEST_ARGS="-k existence -x"
 PYTEST_ARGS ?=
