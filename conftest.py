@@ -22,5 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     All that needs Spark is done by one process, as a second session would find no room.
     """
     for item in items:
-        place = "spark" if "spark" in item.path.parts else str(item.path)
+        needs_spark = "spark" in item.path.parts or item.get_closest_marker("spark")
+        place = "spark" if needs_spark else str(item.path)
         item.add_marker(pytest.mark.xdist_group(place))
