@@ -385,6 +385,7 @@ _PAPERS = {
     "grubjoin": "streamshed.experiments.grubjoin",
     "msketch": "streamshed.experiments.msketch",
     "policies": "streamshed.experiments.policies",
+    "snjoin": "streamshed.experiments.snjoin",
     "star": "streamshed.experiments.star",
 }
 
