@@ -21,9 +21,15 @@ def test_it_leaves_tables_and_claims(monkeypatch, tmp_path):
 
 def test_gains_are_judged():
     runs = [
-        {"streams": streams, "overflow": overflow, "results": results, "rate": results}
+        {
+            "streams": streams,
+            "overflow": overflow,
+            "results": results,
+            "rate": results,
+            "seconds": 1.0,
+        }
         for streams, shed, spilled in ((2, 50, 75), (20, 50, 60))
-        for overflow, results in (("memory", spilled), ("shed", shed), ("spilled", spilled))
+        for overflow, n in (("memory", spilled), ("shed", shed), ("spilled", spilled))
     ]
     assert [claim.holds for claim in claims(runs)] == [True, True, True]
     assert "| 2 | +50% |" in claims(runs)[0].measured

@@ -54,7 +54,7 @@ def disk_support(scale: Scale, report: Report) -> list[Claim]:
 
 
 def measured(streams: int, seed: int, scale: Scale) -> list[Row]:
-    """Results and their rate in processor time: in memory, shedding at random, and with a disk."""
+    """Results for each second of the streams: in memory, shedding at random, and with a disk."""
     tables = appearances(streams, scale.rows // streams, seed)
     exact = key_join(tables, WINDOW).seed(seed)
     half = exact.keep(total=scale.rows // 2)
@@ -75,7 +75,7 @@ def measured(streams: int, seed: int, scale: Scale) -> list[Row]:
             "overflow": name,
             "results": results[name],
             "seconds": times[name],
-            "rate": results[name] / times[name],
+            "rate": results[name] / (WINDOWS * WINDOW),
         }
         for name in joins
     ]
@@ -110,18 +110,24 @@ def _replayed(join: ss.Join, tables: Mapping[str, pa.Table]) -> None:
 def claims(runs: list[Row]) -> list[Claim]:
     """The paper's two sentences, and what they come to here."""
     streams = list(dict.fromkeys(run["streams"] for run in runs))
-    rates, made = (
-        {count: _gain(runs, count, of) for count in streams} for of in ("rate", "results")
-    )
+    gains = {count: _times(runs, count, "rate") - 1 for count in streams}
     table = markdown_table(
-        ["streams", "output rate with a disk", "results with a disk", "results in memory made"],
+        [
+            "streams",
+            "output rate with a disk",
+            "results",
+            "of",
+            "processor time",
+            "times shedding's",
+        ],
         [
             [
                 str(count),
-                f"{rates[count]:+.0%}",
-                f"{made[count]:+.0%}",
-                f"{_mean(runs, count, 'spilled', 'results'):,.0f} of "
+                f"{gains[count]:+.0%}",
+                f"{_mean(runs, count, 'spilled', 'results'):,.0f}",
                 f"{_mean(runs, count, 'memory', 'results'):,.0f}",
+                f"{_mean(runs, count, 'spilled', 'seconds') / (WINDOWS * WINDOW):.3%}",
+                f"{_times(runs, count, 'seconds'):.1f}",
             ]
             for count in streams
         ],
@@ -132,14 +138,15 @@ def claims(runs: list[Row]) -> list[Claim]:
             PLACE,
             f"Disk support increases the output rate of 2 streams, by up to {PAPER:.0%}",
             table,
-            {f"{least} streams": rates[least] > 0},
-            "Against shedding at random with the same memory. Judged is whether it increases.",
+            {f"{least} streams": gains[least] > 0},
+            "Against shedding at random with the same memory, in the streams' own time; processor "
+            "time is given as a part of that. Judged is whether the rate increases.",
         ),
         judge(
             PLACE,
             "With more streams disk support is less beneficial",
             table,
-            {f"{most} against {least} streams": rates[most] < rates[least]},
+            {f"{most} against {least} streams": gains[most] < gains[least]},
             "In the paper the processor is the bottleneck: for many streams there is hardly time "
             "to revisit what was spooled. Here it is always revisited; and of a result of many "
             "streams some member is likely to have been shed: without a disk ever less is left.",
@@ -162,7 +169,7 @@ def _mean(runs: list[Row], streams: int, overflow: str, measure: str) -> float:
     return statistics.fmean(run[measure] for run in chosen)
 
 
-def _gain(runs: list[Row], streams: int, measure: str) -> float:
-    """By which part a measure is more with a disk than with shedding."""
+def _times(runs: list[Row], streams: int, measure: str) -> float:
+    """How many times as much a measure is with a disk as with shedding."""
     with_disk = _mean(runs, streams, "spilled", measure)
-    return with_disk / max(1e-9, _mean(runs, streams, "shed", measure)) - 1
+    return with_disk / max(1e-9, _mean(runs, streams, "shed", measure))
