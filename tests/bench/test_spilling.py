@@ -6,10 +6,11 @@ from streamshed.bench import run, spilling
 
 
 def test_everything_is_measured_once(monkeypatch):
-    monkeypatch.setattr(spilling, "QUICK", (400, 1))
+    monkeypatch.setattr(spilling, "QUICK", ((300, 400), 1))
+    monkeypatch.setattr(spilling, "SMALL", 350)
     found = list(spilling.run(quick=True, progress=lambda line: None))
     named = {measurement.name: measurement for measurement in found}
-    assert len(named) == len(found) == 18
+    assert len(named) == len(found) == 36
     for name, measured in named.items():
         if name.startswith("results missing"):
             assert measured.value == 0
@@ -24,6 +25,6 @@ def test_everything_is_measured_once(monkeypatch):
 
 
 def test_it_is_part_of_the_benchmark_of_sensor_networks(monkeypatch):
-    monkeypatch.setattr(spilling, "QUICK", (100, 1))
+    monkeypatch.setattr(spilling, "QUICK", ((100,), 1))
     names = [measurement.name for measurement in run("snjoin", quick=True)]
     assert any(name.startswith("speed against the join in memory") for name in names)

@@ -21,13 +21,7 @@ def test_it_leaves_tables_and_claims(monkeypatch, tmp_path):
 
 def test_gains_are_judged():
     runs = [
-        {
-            "streams": streams,
-            "overflow": overflow,
-            "results": results,
-            "rate": results,
-            "seconds": 1.0,
-        }
+        {"streams": streams, "overflow": overflow, "results": n, "rate": n, "seconds": 1.0}
         for streams, shed, spilled in ((2, 50, 75), (20, 50, 60))
         for overflow, n in (("memory", spilled), ("shed", shed), ("spilled", spilled))
     ]

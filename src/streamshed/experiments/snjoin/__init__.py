@@ -3,10 +3,10 @@
 Where the paper is silent, this was decided:
 
 * **Disk support** (section 7.1): with the paper's Zipf parameters of 1 to 5 the complete join of 2
-  streams makes tens of millions of results, and that of 20 more than can be counted. Here a key comes once
-  to every stream, in any order, within half a window, so that there is one result for each key
-  however many streams there are. Memory is half of what all windows together hold. Without disk
-  support rows leave at random. Rates are results by the time of the streams: the processor is
+  streams makes tens of millions of results, and that of 20 more than can be counted. Here a key
+  comes once to every stream, in any order, within half a window, so that there is one result for
+  each key however many streams there are. Memory is half of what all windows together hold. Without
+  disk support rows leave at random. Rates are results by the time of the streams: the processor is
   busy for a small part of it, with a disk as without.
 """
 
