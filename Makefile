@@ -39,7 +39,7 @@ test: lint  ## lint, then the tests and doctests
 test-slow: setup  ## the long suites
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba_cache/checked \
 		$(PYTEST) tests/test_contract.py tests/test_nested.py tests/test_restart.py \
-		tests/test_through.py tests/test_churn.py tests/network $(PYTEST_ARGS)
+		tests/test_through.py tests/test_churn.py tests/test_spill.py tests/network $(PYTEST_ARGS)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy, and the layers of the package

@@ -221,6 +221,7 @@ def test_a_burst_goes_to_disk_and_comes_back() -> None:
         batches = join.keep(total=600).spill(to=to).replay_batches(a=table, b=table)
         made = pa.Table.from_batches(list(batches), batches.schema)
         spilled = batches.ledger.spilled
+        assert join.keep(total=600).spill(to=to).count(a=table, b=table).results == made.num_rows
     assert made.num_rows == join.count(a=table, b=table).results
     assert spilled.flushed > 0
     late_ones = made.filter(pa.compute.greater(made["time"], 3000))

@@ -23,7 +23,7 @@ def test_everything_is_measured_once(monkeypatch):
     tiny = Scale((2, 3), (20, 40), crowd=500, minutes=2, tuples=2_000, readings=500, rounds=1)
     monkeypatch.setattr(snjoin, "QUICK", tiny)
     monkeypatch.setattr(snjoin, "CHANGES", 3)
-    monkeypatch.setattr(spilling, "QUICK", (100, 1))
+    monkeypatch.setattr(spilling, "QUICK", ((100,), 1))
     told = []
     found = list(run("snjoin", quick=True, progress=told.append))
     named = {measurement.name: measurement for measurement in found}

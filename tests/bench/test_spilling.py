@@ -6,10 +6,11 @@ from streamshed.bench import spilling
 
 
 def test_everything_is_measured_once(monkeypatch):
-    monkeypatch.setattr(spilling, "QUICK", (400, 1))
+    monkeypatch.setattr(spilling, "QUICK", ((300, 400), 1))
+    monkeypatch.setattr(spilling, "SMALL", 350)
     found = list(spilling.run(quick=True, progress=lambda line: None))
     named = {measurement.name: measurement for measurement in found}
-    assert len(named) == len(found) == 18
+    assert len(named) == len(found) == 36
     for name, measured in named.items():
         if name.startswith("results missing"):
             assert measured.value == 0

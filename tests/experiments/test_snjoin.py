@@ -11,7 +11,7 @@ import pytest
 from streamshed import InputError
 from streamshed.baselines import MJoin, XJoinTree
 from streamshed.experiments import snjoin
-from streamshed.experiments.snjoin import field, running, variable
+from streamshed.experiments.snjoin import field, running, spilling, variable
 from streamshed.experiments.snjoin.feedback import PAPER
 from streamshed.experiments.snjoin.field import MEASURES, reduced
 from streamshed.experiments.snjoin.running import Tuples, sensor_join, sensors
@@ -21,6 +21,7 @@ pytest.importorskip("matplotlib")
 
 TINY = snjoin.Scale(
     running.Scale((2, 3), (20, 40), minutes=2, tuples=2_000, readings=400, rounds=1),
+    spilling.Scale(streams=(2, 3), rows=600, seeds=(1,), rounds=1),
     field.Scale(
         sizes=(200, 1_000), swept=(200,), seconds=12.0, warm_up=6.0, seeds=(1,), sweeps=(1,)
     ),

@@ -54,11 +54,9 @@ from streamshed.operators.spilling_loop import (
 )
 from streamshed.policies import Policy
 
-LEAST, FREED = 8, 4
-"""When memory is looked at and less than this part of it is free, partitions go to disk until so
-much is; the fewer times it is looked at, the less that costs."""
-SITTING = 2
-"""There is a sitting each time as many rows have come as this part of the budget."""
+LEAST, FREED = 6, 3
+"""When memory is looked at and less than the first part of it is free, partitions go to disk until
+the second part is. The more is free, the fewer rounds there are, and the less they cost."""
 STEPS = 4
 """How often within a window, or a deadline, memory is looked at while something is on disk."""
 
@@ -88,7 +86,7 @@ class SpillingJoin(KeyedJoin):
         rows = [stream.rows for stream in plan.streams]
         budgets = rows if plan.total is None else [plan.total]
         self.budget = np.array([BOUNDLESS if b is None else b for b in budgets], np.int64)
-        self.sitting = sum(b for b in budgets if b is not None) // SITTING
+        self.sitting = sum(b for b in budgets if b is not None)
         super().__init__(plan.unbounded, whole, memory)
         self.aside = Partitions(
             Disk(plan.spill.to, AWAY), [Payload(payload.schema) for payload in self.payload]
@@ -329,6 +327,8 @@ class SpillingJoin(KeyedJoin):
             zip(self.payload, self.aside.payload, strict=True)
         ):
             mine = lanes == position
+            if len(memory.schema) == 0:
+                continue  # nothing is ever asked back
             rows["payload"][mine] = memory.add(disk.take(rows["payload"][mine]))
         self.intake.disorder += len(rows)  # they are older than those in memory
         cursor = self.work.cursor  # this may be in the middle of a batch
