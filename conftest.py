@@ -16,12 +16,14 @@ settings.register_profile("streamshed", deadline=None, derandomize="CI" in os.en
 settings.load_profile("streamshed")
 
 
+@pytest.hookimpl(tryfirst=True)  # the groups are read by xdist's own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let each of several processes do whole files, so that each kernel is compiled by one of them.
 
     All that needs Spark is done by one process, as a second session would find no room.
     """
     for item in items:
+        # Whole folders are marked after this.
         needs_spark = "spark" in item.path.parts or item.get_closest_marker("spark")
         place = "spark" if needs_spark else str(item.path)
         item.add_marker(pytest.mark.xdist_group(place))
