@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 # More for the lock: make lock LOCK_ARGS=--upgrade
 LOCK_ARGS ?=
 
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: help setup demo test test-slow lint lock clean
 
