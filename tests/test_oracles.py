@@ -175,7 +175,8 @@ class TestByHand:
         """The time of a row is its number; nothing is late."""
         workload = named([[(1, 50, 0), (1, 0, 0)], [(1, 9, 0)]], [("last", 1)] * 2)
         outcome = simulate(workload)
-        assert outcome.results == [((("a", 0), ("b", 0)), 0, 1), ((("a", 1), ("b", 0)), 1, 2)]
+        made = [result[:3] for result in outcome.results]
+        assert made == [((("a", 0), ("b", 0)), 0, 1), ((("a", 1), ("b", 0)), 1, 2)]
 
     def test_late_is_judged_by_the_clock_before(self) -> None:
         """A tuple exactly `late` behind the clock is taken, one further is not."""
@@ -273,7 +274,9 @@ class TestByHand:
         """Row windows have no time column: a row's number in its input is its time."""
         table = [("x", 1, None, 0), ("x", 1, None, 0), ("y", 1, None, 0)]
         workload = by_column(table, ("last", 1), at_least=2)
-        assert simulate(workload).results == [((("x", 1), ("y", 0)), 2, 2)]
+        assert [result[:3] for result in simulate(workload).results] == [
+            ((("x", 1), ("y", 0)), 2, 2)
+        ]
         agree(workload)
 
     def test_column_ties(self) -> None:
