@@ -172,10 +172,12 @@ def test_kinds_of_joins(spark: SparkSession, files: Files, kind: str) -> None:
             keep_total=8, policy="output",
         ),
     }[kind]  # fmt: skip
+    join = spec(workload)
+    if kind == "by":
+        join = join.select("key", "members")  # each shard counts updates for itself
     batches = cut(workload, 2)
     files.write(batches)
-    ran = files.run(spark, spec(workload))
-    check_same(ran, replayed(spec(workload), batches))
+    check_same(files.run(spark, join), replayed(join, batches))
     if workload.by:
         assert list(ran.ledger.streams) == ["stream"]
 
