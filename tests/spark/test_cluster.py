@@ -127,6 +127,7 @@ def undisturbed(trial: Trial, spark: SparkSession, tmp_path: Path) -> Ran:
     return files.run(spark, spec(workload(trial.policy)), shards=2)
 
 
+@pytest.mark.slow
 def test_a_join_on_a_cluster_is_that_of_replay(master: str, tmp_path: Path) -> None:
     folder = written(tmp_path, "existence").folder
     with running(folder, "existence", "--master", master) as query:

@@ -94,6 +94,7 @@ def test_rows_in_any_order_and_one_batch(spark: SparkSession) -> None:
     assert results(frame.toArrow()) == expected([shuffled])
 
 
+@pytest.mark.slow
 def test_relevance_is_learned_and_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     batches = in_batches(readings(3, 900, keys=12, paired=True), 9)
     whole, halves, every = (Query(spark, tmp_path / name) for name in ("one", "two", "all"))

@@ -108,6 +108,7 @@ def test_one_shard_sheds_as_replay_does_and_goes_on_after_a_restart(spark, files
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_queue_goes_on_after_a_restart(spark, files: Files) -> None:
     data = batches(2)
     join = JOIN.queue(rows=20).throttle(tuples_per_second=2)

@@ -49,7 +49,7 @@ def batches(case: Compared, count: int) -> list[Batch]:
     return parts
 
 
-@pytest.mark.parametrize("kind", ["near", "cosine"])
+@pytest.mark.parametrize("kind", ["near", pytest.param("cosine", marks=pytest.mark.slow)])
 def test_a_restart_changes_nothing(spark: SparkSession, files: Files, kind: str) -> None:
     case = compared(kind, keys=30)
     join, parts = joined(case), batches(case, 3)
@@ -76,7 +76,7 @@ def test_with_a_key_the_work_is_done_in_parts(spark: SparkSession, files: Files)
         (compared("near"), 3),
         (compared("near", keys=400, streams=2), 4),
         (compared("near", 0.0, keys=8), 2),
-        (compared("where", rows=40), 4),
+        pytest.param(compared("where", rows=40), 4, marks=pytest.mark.slow, id="where-4"),
         (compared("cosine", streams=2), 2),
         (compared("inner_product"), 6),
     ],

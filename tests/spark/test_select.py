@@ -85,6 +85,7 @@ def test_columns_that_are_not_needed_are_not_even_read(spark: SparkSession, tmp_
     assert found == [(number, number) for number in range(20)]
 
 
+@pytest.mark.slow
 def test_another_selection_on_an_old_checkpoint(
     spark: SparkSession, files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,7 +50,12 @@ def frames(spark: SparkSession, tables: dict[str, pa.Table]) -> dict[str, DataFr
 # -- the same as replay ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["oldest", "frequency", "column", "auto"])
+LONG = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "policy", ["oldest", "column", *(pytest.param(p, marks=LONG) for p in ("frequency", "auto"))]
+)
 def test_a_policy_decides_as_in_replay(spark: SparkSession, files: Files, policy: str) -> None:
     workload = bounded(policy)
     batches = cut(workload, 2)
@@ -59,7 +64,13 @@ def test_a_policy_decides_as_in_replay(spark: SparkSession, files: Files, policy
 
 
 @pytest.mark.parametrize(
-    "policy", ["exact", "existence", "random", "output", "density", "sketch", "pairwise"]
+    "policy",
+    [
+        "exact",
+        "existence",
+        "density",
+        *(pytest.param(p, marks=LONG) for p in ("random", "output", "sketch", "pairwise")),
+    ],
 )
 def test_a_restart_changes_nothing(spark: SparkSession, files: Files, policy: str) -> None:
     workload = bounded("oldest").unbounded() if policy == "exact" else bounded(policy)
@@ -410,6 +421,7 @@ def test_a_batch_done_again_leaves_no_trace_of_the_first_time(
     assert rows(pq.read_table(tmp_path / "_late" / "a")) == rows(expected.late["a"])
 
 
+@pytest.mark.slow
 def test_another_join_on_an_old_checkpoint(spark: SparkSession, files: Files) -> None:
     from pyspark.errors import StreamingQueryException
 
