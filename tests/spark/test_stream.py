@@ -188,7 +188,8 @@ def test_kinds_of_joins(spark: SparkSession, files: Files, kind: str) -> None:
         join = join.select("key", "members")  # each shard counts updates for itself
     batches = cut(workload, 2)
     files.write(batches)
-    check_same(files.run(spark, join), replayed(join, batches))
+    ran = files.run(spark, join)
+    check_same(ran, replayed(join, batches))
     if workload.by:
         assert list(ran.ledger.streams) == ["stream"]
 
