@@ -29,7 +29,7 @@ TINY = existence.Scale(
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(existence, "QUICK", TINY)
+    monkeypatch.setattr(existence.PAPER, "quick", TINY)
 
 
 @pytest.mark.parametrize("figure", ["5", "6", "7", "8", "9", "10", "space"])

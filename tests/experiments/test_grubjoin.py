@@ -18,7 +18,7 @@ TINY = Scale(
 
 @pytest.mark.parametrize("figure", ["4", "7", "8", "11", "16"])
 def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
-    monkeypatch.setattr(grubjoin, "QUICK", TINY)
+    monkeypatch.setattr(grubjoin.PAPER, "quick", TINY)
     claims = grubjoin.run(tmp_path, quick=True, figures=[figure])
     assert all(claim.paper_says and claim.measured for claim in claims)
     verdict = json.loads((tmp_path / f"verdict_{figure}.json").read_text(encoding="utf-8"))
@@ -33,7 +33,7 @@ def test_the_other_figures_do_too(figure, monkeypatch, tmp_path):
 
 def test_harvesting_beats_dropping_at_equal_comparisons(monkeypatch, tmp_path):
     """The paper's improvements at twice the rate at which shedding begins."""
-    monkeypatch.setattr(grubjoin, "QUICK", TINY)
+    monkeypatch.setattr(grubjoin.PAPER, "quick", TINY)
     for claim in grubjoin.run(tmp_path, quick=True, figures=[11]):
         assert claim.holds
 

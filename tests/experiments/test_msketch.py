@@ -16,7 +16,7 @@ TINY = Scale(tuples=600, regions=2, seeds=(1, 2), memories=(8, 42), census=300, 
 
 @pytest.mark.parametrize("figure", ["2", "3", "4", "5", "6", "7", "8"])
 def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
-    monkeypatch.setattr(msketch, "QUICK", TINY)
+    monkeypatch.setattr(msketch.PAPER, "quick", TINY)
     said = []
     claims = msketch.run(tmp_path, quick=True, figures=[figure], progress=said.append)
     assert claims

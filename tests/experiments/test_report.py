@@ -10,9 +10,9 @@ from pyarrow import csv
 from streamshed import StreamshedError
 from streamshed.experiments.report import (
     Claim,
+    Paper,
     Report,
     judge,
-    run_figures,
     stem,
     summarise,
     verdict_markdown,
@@ -117,7 +117,8 @@ def test_parts_of_a_figure_are_made_as_one(tmp_path):
         made.append(scale)
         return [Claim("9a", "A is B", "It is.", True)]
 
-    claims = run_figures(Report(tmp_path, "A paper"), {"9": figure}, "small", ["9a", "9b", 9])
+    paper = Paper("A paper", {"9": figure}, full="large", quick="small")
+    claims = paper.run(tmp_path, quick=True, figures=["9a", "9b", 9])
     assert made == ["small"]
     assert len(claims) == 1
     assert (tmp_path / "verdict_9.md").exists()

@@ -30,7 +30,7 @@ TINY = snjoin.Scale(
 
 @pytest.mark.parametrize("figure", snjoin.FIGURES)
 def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
-    monkeypatch.setattr(snjoin, "QUICK", TINY)
+    monkeypatch.setattr(snjoin.PAPER, "quick", TINY)
     said = []
     claims = snjoin.run(tmp_path, quick=True, figures=[figure], progress=said.append)
     assert claims
@@ -64,7 +64,7 @@ def test_real_sensors_are_left_out_where_there_are_none(monkeypatch, tmp_path):
         raise InputError("no trace")
 
     monkeypatch.setattr(traces, "motes", missing)
-    monkeypatch.setattr(snjoin, "QUICK", TINY)
+    monkeypatch.setattr(snjoin.PAPER, "quick", TINY)
     claims = snjoin.run(tmp_path, quick=True, figures=["6"])
     assert variable.MOTES not in claims[0].measured
 

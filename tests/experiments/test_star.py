@@ -32,7 +32,7 @@ def test_the_worked_example_is_the_papers(tmp_path):
 
 @pytest.mark.parametrize("figure", ["4", "5", "6"])
 def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
-    monkeypatch.setattr(star, "QUICK", TINY)
+    monkeypatch.setattr(star.PAPER, "quick", TINY)
     said = []
     claims = star.run(tmp_path, quick=True, figures=[figure], progress=said.append)
     assert all(claim.paper_says and claim.measured for claim in claims)
@@ -45,14 +45,14 @@ def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
 
 def test_the_order_of_figure_4_is_the_papers(monkeypatch, tmp_path):
     """What follows from the plans being optimal cannot fail."""
-    monkeypatch.setattr(star, "QUICK", TINY)
+    monkeypatch.setattr(star.PAPER, "quick", TINY)
     claims = star.run(tmp_path, quick=True, figures=[4])
     assert all(claim.holds for claim in claims[:2])
 
 
 def test_the_shares_of_figure_6_are_those_of_the_optimum(monkeypatch, tmp_path):
     """No policy makes more than the optimum does; with room for all, all make everything."""
-    monkeypatch.setattr(star, "QUICK", TINY)
+    monkeypatch.setattr(star.PAPER, "quick", TINY)
     star.run(tmp_path, quick=True, figures=[6])
     (path,) = tmp_path.glob("fig06*_runs.parquet")
     runs = pq.read_table(path).to_pylist()

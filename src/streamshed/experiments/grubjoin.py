@@ -17,8 +17,7 @@ correlation-aware CPU load shedding*. Where the paper is silent, this was decide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -33,12 +32,11 @@ from streamshed.experiments.harvesting import (
 from streamshed.experiments.pacing import WINDOW, epsilon_join, full_load, random_drop, watched
 from streamshed.experiments.report import (
     Claim,
-    Progress,
+    Paper,
     Report,
     Row,
     judge,
     markdown_table,
-    run_figures,
     stem,
     summarise,
 )
@@ -52,27 +50,6 @@ DEVIATIONS = (2.0, 2.0, 50.0, 50.0, 50.0)
 BUFFER = 10
 LENGTH = 60.0
 KINDS = ("aligned", "nonaligned")
-
-
-def run(
-    out: Path,
-    quick: bool = False,
-    figures: Iterable[str | int] | None = None,
-    progress: Progress | None = None,
-) -> list[Claim]:
-    """Run the experiments, write tables, charts and a verdict, and return the claims.
-
-    Args:
-        out: the folder to fill.
-        quick: fewer seeds and settings, in about a minute.
-        figures: which of `FIGURES` to run; all of them if not given.
-        progress: is told, line by line, what is being done.
-
-    Raises:
-        StreamshedError: if a figure is not among those that can be run.
-    """
-    report = Report(Path(out), TITLE, progress or (lambda line: None))
-    return run_figures(report, FIGURES, QUICK if quick else FULL, figures)
 
 
 def work(
@@ -476,3 +453,6 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "II": table_2,
     "video": video,
 }
+
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK)
+run = PAPER.run

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
@@ -238,31 +238,50 @@ class Report:
         return self.out / name
 
 
-def run_figures(
-    report: Report,
-    figures: Mapping[str, Callable[[Scale, Report], list[Claim]]],
-    scale: Scale,
-    chosen: Iterable[str | int] | None,
-) -> list[Claim]:
-    """Run the experiments of a paper, write the verdict, and return the claims.
+@dataclass
+class Paper(Generic[Scale]):
+    """The experiments of a paper.
 
-    Args:
-        report: the folder to fill.
+    Attributes:
+        title: of the paper.
         figures: by name what makes each; the parts of a figure, such as 9a and 9b, are made as one.
-        scale: how much of everything to run.
-        chosen: which of them to run; all of them if not given.
-
-    Raises:
-        StreamshedError: if a figure is not among those that can be run.
+        full: how much of everything to run.
+        quick: the same with fewer seeds and settings, in a minute or two.
     """
-    names = [_figure(figure, figures) for figure in (figures if chosen is None else chosen)]
-    claims = []
-    for name in dict.fromkeys(names):
-        report.progress(f"figure {name}" if name.isdigit() else name)
-        claims += figures[name](scale, report)
-    partial = "" if chosen is None else "_" + "_".join(dict.fromkeys(names))
-    report.verdict(claims, f"verdict{partial}")
-    return claims
+
+    title: str
+    figures: Mapping[str, Callable[[Scale, Report], list[Claim]]]
+    full: Scale
+    quick: Scale
+
+    def run(
+        self,
+        out: Path,
+        quick: bool = False,
+        figures: Iterable[str | int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Claim]:
+        """Run the experiments, write tables, charts and a verdict, and return the claims.
+
+        Args:
+            out: the folder to fill.
+            quick: whether fewer seeds and settings are enough.
+            figures: which of them to run; all of them if not given.
+            progress: is told, line by line, what is being done.
+
+        Raises:
+            StreamshedError: if a figure is not among those that can be run.
+        """
+        report = Report(Path(out), self.title, progress or (lambda line: None))
+        chosen = self.figures if figures is None else figures
+        names = list(dict.fromkeys(_figure(figure, self.figures) for figure in chosen))
+        claims = []
+        for name in names:
+            report.progress(f"figure {name}" if name.isdigit() else name)
+            claims += self.figures[name](self.quick if quick else self.full, report)
+        partial = "" if figures is None else "_" + "_".join(names)
+        report.verdict(claims, f"verdict{partial}")
+        return claims
 
 
 def _figure(figure: str | int, figures: Iterable[str]) -> str:

@@ -49,14 +49,13 @@ the exact results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from streamshed.experiments.existence.cost import figure_9, space
 from streamshed.experiments.existence.orders import figure_5, figure_6, figure_7, figure_8
 from streamshed.experiments.existence.scale import FULL, QUICK, Scale
 from streamshed.experiments.existence.values import figure_10, figure_11
-from streamshed.experiments.report import Claim, Progress, Report, run_figures
+from streamshed.experiments.report import Claim, Paper, Report
 
 TITLE = "Load shedding based on arrival order patterns (Kwon, Lee, Kim 2010)"
 
@@ -71,23 +70,5 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "space": space,
 }
 
-
-def run(
-    out: Path,
-    quick: bool = False,
-    figures: Iterable[str | int] | None = None,
-    progress: Progress | None = None,
-) -> list[Claim]:
-    """Run the experiments, write tables, charts and a verdict, and return the claims.
-
-    Args:
-        out: the folder to fill.
-        quick: fewer seeds and settings, in less than a minute.
-        figures: which of `FIGURES` to run; all of them if not given.
-        progress: is told, line by line, what is being done.
-
-    Raises:
-        StreamshedError: if a figure is not among those that can be run.
-    """
-    report = Report(Path(out), TITLE, progress or (lambda line: None))
-    return run_figures(report, FIGURES, QUICK if quick else FULL, figures)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK)
+run = PAPER.run

@@ -33,15 +33,14 @@ fifth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from streamshed.experiments.msketch.census import figure_8
 from streamshed.experiments.msketch.drift import figure_5
 from streamshed.experiments.msketch.running import FULL, QUICK, Scale
 from streamshed.experiments.msketch.sampling import figure_7
 from streamshed.experiments.msketch.subset import figure_2, figure_3, figure_4, figure_6
-from streamshed.experiments.report import Claim, Progress, Report, run_figures
+from streamshed.experiments.report import Claim, Paper, Report
 
 TITLE = "Load shedding for window joins on multiple data streams (Law, Zaniolo 2007)"
 
@@ -55,23 +54,5 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "8": figure_8,
 }
 
-
-def run(
-    out: Path,
-    quick: bool = False,
-    figures: Iterable[str | int] | None = None,
-    progress: Progress | None = None,
-) -> list[Claim]:
-    """Run the experiments, write tables, charts and a verdict, and return the claims.
-
-    Args:
-        out: the folder to fill.
-        quick: fewer seeds and settings, in less than a minute.
-        figures: which of `FIGURES` to run; all of them if not given.
-        progress: is told, line by line, what is being done.
-
-    Raises:
-        StreamshedError: if a figure is not among those that can be run.
-    """
-    report = Report(Path(out), TITLE, progress or (lambda line: None))
-    return run_figures(report, FIGURES, QUICK if quick else FULL, figures)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK)
+run = PAPER.run

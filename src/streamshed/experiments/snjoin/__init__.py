@@ -59,11 +59,10 @@ And for SNJoin*, the networks of figures 8 and 9:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from streamshed.experiments.report import Claim, Progress, Report, run_figures
+from streamshed.experiments.report import Claim, Paper, Report
 from streamshed.experiments.snjoin import field, running, spilling
 from streamshed.experiments.snjoin.complete import figure_5
 from streamshed.experiments.snjoin.features import figure_10
@@ -95,23 +94,5 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "10": lambda scale, report: figure_10(scale.here, report),
 }
 
-
-def run(
-    out: Path,
-    quick: bool = False,
-    figures: Iterable[str | int] | None = None,
-    progress: Progress | None = None,
-) -> list[Claim]:
-    """Run the experiments, write tables, charts and a verdict, and return the claims.
-
-    Args:
-        out: the folder to fill.
-        quick: fewer seeds and settings, in about two minutes.
-        figures: which of `FIGURES` to run; all of them if not given.
-        progress: is told, line by line, what is being done.
-
-    Raises:
-        StreamshedError: if a figure is not among those that can be run.
-    """
-    report = Report(Path(out), TITLE, progress or (lambda line: None))
-    return run_figures(report, FIGURES, QUICK if quick else FULL, figures)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK)
+run = PAPER.run

@@ -11,11 +11,9 @@ from streamshed.experiments.snjoin.running import (
     SN,
     XJ,
     Scale,
-    at_equal_work,
-    baselines,
+    compared,
     complete_query,
     complete_tuples,
-    times,
 )
 
 WHY = (
@@ -44,27 +42,10 @@ def figure_5(scale: Scale, report: Report) -> list[Claim]:
 
 
 def _measured(scale: Scale, workload: str, streams: int) -> list[Row]:
-    tuples, query = complete_tuples(workload, streams, scale.tuples), complete_query(streams)
-    spent, results = times(tuples, query, scale.rounds, (SN, MJ, XJ, CHOOSING))
-    rows: list[Row] = []
-    for operator, seconds in spent.items():
-        share, made = 1.0, results
-        if operator != SN:
-            make = baselines(query)[operator]
-            share, made = at_equal_work(tuples, make, spent[SN], seconds)
-        rows.append(
-            {
-                "workload": workload,
-                "streams": streams,
-                "operator": operator,
-                "nanoseconds": seconds / tuples.count * 1e9,
-                "saved": 1 - spent[SN] / seconds,
-                "dropped": 1 - share,
-                "results": made,
-                "per second": made / spent[SN],
-            }
-        )
-    return rows
+    tuples = complete_tuples(workload, streams, scale.tuples)
+    names = (SN, MJ, XJ, CHOOSING)
+    said = {"workload": workload, "streams": streams}
+    return compared(tuples, complete_query(streams), scale.rounds, names, **said)
 
 
 def _claims(runs: list[Row], most: int) -> list[Claim]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import streamshed as ss
 from streamshed.baselines import Baseline, MJoin, Query, XJoinTree
 from streamshed.errors import StreamshedError
+from streamshed.experiments.report import Row
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import CHUNK, KeyedJoin
@@ -187,6 +188,40 @@ def at_equal_work(
         guess = share * seconds / max(spent, 1e-9)
         share = guess if best < guess < too_many else (best + too_many) / 2
     return best, made
+
+
+def compared(
+    tuples: Tuples, query: Query, rounds: int, names: tuple[str, ...], **said: object
+) -> list[Row]:
+    """Time per tuple of each operator, and what each makes in the time that SNJoin takes for all.
+
+    Args:
+        tuples: that all of them process.
+        query: of the baselines.
+        rounds: the least time of so many counts.
+        names: of the operators.
+        said: what else each row says.
+    """
+    spent, results = times(tuples, query, rounds, names)
+    rows: list[Row] = []
+    for operator, seconds in spent.items():
+        share, made = 1.0, results
+        if operator != SN:
+            make = baselines(query)[operator]
+            share, made = at_equal_work(tuples, make, spent[SN], seconds)
+        rows.append(
+            {
+                **said,
+                "operator": operator,
+                "nanoseconds": seconds / tuples.count * 1e9,
+                "saved": 1 - spent[SN] / seconds,
+                "dropped": 1 - share,
+                "results": made,
+                "all results": results,
+                "per second": made / spent[SN],
+            }
+        )
+    return rows
 
 
 # -- workloads ------------------------------------------------------------------------------------

@@ -24,14 +24,12 @@ from streamshed.experiments.snjoin.running import (
     XJ,
     Scale,
     Tuples,
-    at_equal_work,
-    baselines,
+    compared,
     part,
     sensor_join,
     sensor_query,
     sensors,
     timed,
-    times,
 )
 from streamshed.kernels.core import NONE
 from streamshed.operators.buffers import Batch
@@ -86,25 +84,7 @@ def _measured(tuples: Tuples, workload: str, streams: int, rounds: int) -> list[
     window = tuples.plan.streams[0].window
     assert window is not None
     query = replace(sensor_query(streams), window=window)
-    spent, results = times(tuples, query, rounds)
-    rows: list[Row] = []
-    for operator, seconds in spent.items():
-        share, made = 1.0, results
-        if operator != SN:
-            make = baselines(query)[operator]
-            share, made = at_equal_work(tuples, make, spent[SN], seconds)
-        rows.append(
-            {
-                "workload": workload,
-                "streams": streams,
-                "operator": operator,
-                "nanoseconds": seconds / tuples.count * 1e9,
-                "dropped": 1 - share,
-                "results": made,
-                "all results": results,
-            }
-        )
-    return rows
+    return compared(tuples, query, rounds, (SN, MJ, XJ), workload=workload, streams=streams)
 
 
 def _claims_6(runs: list[Row], most: int) -> list[Claim]:

@@ -25,10 +25,9 @@ numbers of sections 3.1.1 and 4.2. Where it is silent, this was decided:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-from streamshed.experiments.report import Claim, Progress, Report, run_figures
+from streamshed.experiments.report import Claim, Paper, Report
 from streamshed.experiments.star.example import example
 from streamshed.experiments.star.offline import figure_4, figure_5
 from streamshed.experiments.star.online import figure_6
@@ -43,23 +42,5 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "6": figure_6,
 }
 
-
-def run(
-    out: Path,
-    quick: bool = False,
-    figures: Iterable[str | int] | None = None,
-    progress: Progress | None = None,
-) -> list[Claim]:
-    """Run the experiments, write tables, charts and a verdict, and return the claims.
-
-    Args:
-        out: the folder to fill.
-        quick: fewer seeds and settings, in less than a minute.
-        figures: which of `FIGURES` to run; all of them if not given.
-        progress: is told, line by line, what is being done.
-
-    Raises:
-        StreamshedError: if a figure is not among those that can be run.
-    """
-    report = Report(Path(out), TITLE, progress or (lambda line: None))
-    return run_figures(report, FIGURES, QUICK if quick else FULL, figures)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK)
+run = PAPER.run
