@@ -15,7 +15,8 @@ from streamshed.ledger import Ledger
 from streamshed.operators.auto import running_join
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import Tuples, merged
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.table_join import Block
 
 Result = tuple[tuple[Member, ...], int]
 

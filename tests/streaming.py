@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,10 @@ import streamshed as ss
 from engine import inputs
 from oracles.rows import Workload, arrival_order
 from streamshed.ledger import Ledger
+from streamshed.operators.intake import merged
+from streamshed.operators.queued import QueuedJoin
+from streamshed.operators.results import result_schema
+from streamshed.operators.table_join import Block
 from streamshed.replay import Replay
 
 if TYPE_CHECKING:
@@ -161,6 +165,30 @@ class Files:
         accounts = ledger(query)
         assert accounts is not None
         return Ran(self.results(frame), accounts, query)
+
+
+def on_the_wall(join: ss.Join, batches: Sequence[Batch], moments: Sequence[float]) -> Replay:
+    """What a join with a queue makes of batches that end at moments on the wall, in microseconds.
+
+    It can go by that clock on Spark alone; this is its operator, without Spark.
+    """
+    whole_plan = join.plan({name: rows.schema for name, rows in whole(batches).items()})
+    assert whole_plan.queue is not None
+    plan = replace(whole_plan, queue=whole_plan.queue.on_wall())
+    operator = QueuedJoin(plan)
+    made = []
+    for batch, moment in zip(batches, moments, strict=True):
+        parts = [
+            operator.read(position, batch[stream.name].combine_chunks().to_batches()[0])
+            for position, stream in enumerate(plan.streams)
+            if stream.name in batch
+        ]
+        together = merged(parts)
+        operator.let_come(together.time.size, moment)
+        found = operator.process(together)
+        made += [operator.results(block) for block in found if isinstance(block, Block)]
+    table = pa.Table.from_batches(made, result_schema(plan))
+    return Replay(table, operator.ledger(), {})
 
 
 def rows(table: pa.Table, schema: pa.Schema | None = None) -> list[dict[str, Any]]:

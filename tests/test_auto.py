@@ -18,7 +18,8 @@ from streamshed.operators import resting, trials
 from streamshed.operators.auto import AutoJoin, running_join
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import key_hash, merged
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.table_join import Block
 from streamshed.policies import Policy, auto
 from streamshed.workloads import ExistenceWorkload, MixedWorkload, ZipfWorkload
 

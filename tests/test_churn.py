@@ -14,8 +14,8 @@ import streamshed as ss
 from streamshed.kernels.core import KEYS_USED
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import Block
 from streamshed.operators.star import StarJoin
+from streamshed.operators.table_join import Block
 from streamshed.policies import Importance
 
 VALID = 300

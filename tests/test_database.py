@@ -14,8 +14,8 @@ import streamshed as ss
 from databases import Server, server
 from streamshed.errors import InputError, SpecError, StreamshedError
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import Block
 from streamshed.operators.star import StarJoin
+from streamshed.operators.table_join import Block
 
 R = pa.table({"ts": [1, 2, 3, 4, 5, 6], "a": [1, 2, 3, 1, 2, 3]})
 S = pa.table({"ts": [1, 2, 3, 4, 5, 6], "b": ["p", "q", "q", "p", "q", "q"]})

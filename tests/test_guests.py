@@ -6,7 +6,8 @@ import pyarrow as pa
 import streamshed as ss
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.table_join import Block
 
 ROWS = pa.record_batch(
     {

@@ -17,8 +17,8 @@ from oracles.rows import Workload, arrival_order
 from oracles.workloads import generated
 from streamshed.ledger import Ledger
 from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.keyed import Block
 from streamshed.operators.nested import NestedJoin
+from streamshed.operators.table_join import Block
 from test_contract import _within_budget, same_ledger, slow_generation
 
 KINDS = ("near", "cosine", "inner_product", "where")

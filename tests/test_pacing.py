@@ -15,9 +15,10 @@ from streamshed.experiments.pacing import watched
 from streamshed.operators.auto import running_join
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.nested import NestedJoin
 from streamshed.operators.pacing import PacedGraphJoin, PacedJoin, Pacing
+from streamshed.operators.table_join import Block
 
 NAMES = ["a", "b", "c"]
 SECOND = 1_000_000

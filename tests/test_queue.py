@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ import streamshed as ss
 from engine import driven, members
 from oracles.graph import graphs
 from oracles.queue import Queued, simulate
+from streaming import on_the_wall, rows, whole
 from streamshed.ledger import Ledger
 from test_contract import same_ledger, slow_generation
 from test_graph import POLICIES
@@ -88,6 +90,44 @@ def test_a_queue_needs_no_budget_and_serves_a_shared_key() -> None:
     ledger = fast.count(a=ROWS, b=ROWS)
     assert ledger.results == TWO.count(a=ROWS, b=ROWS).results - 11  # the last row waits still
     assert [stream.queued for stream in ledger.streams.values()] == [0, 1]
+
+
+@pytest.mark.parametrize("policy", ["sketch", "random", "oldest"])
+def test_on_the_wall_who_comes_one_by_one_waits_as_in_the_time_of_the_join(policy: str) -> None:
+    random = np.random.default_rng(3)
+    came = [
+        {name: pa.table({"ts": [i], "k": [int(random.integers(3))]})}
+        for i, name in enumerate(random.choice(["a", "b"], 300).tolist())
+    ]
+    slow = TWO.keep(rows=5).shed(policy).queue(rows=4).throttle(tuples_per_second=0.7071)
+    expected = slow.replay(whole(came))
+    found = on_the_wall(slow, came, [1.7e15 + 1e6 * i for i in range(len(came))])
+    assert rows(found.table) == rows(expected.table)
+    assert found.ledger.streams == expected.ledger.streams
+    assert 0 < queued(found.ledger) < sum(found.ledger.shed_by.values())
+
+
+def test_on_the_wall_rows_come_evenly_since_the_last_ones() -> None:
+    def batch(count: int) -> dict[str, pa.Table]:
+        return {n: pa.table({"ts": [0] * count, "k": [0] * count}) for n in "ab"}
+
+    slow = TWO.queue(rows=2).throttle(tuples_per_second=1).shed("oldest")
+    ledgers = [
+        on_the_wall(slow, [batch(5), batch(10), batch(4)][:n], [0, 20e6, 20e6][:n]).ledger
+        for n in (1, 2, 3)
+    ]
+    # At once: one is taken, two wait. Then one comes each second. Then all at once again.
+    assert [taken(ledger) for ledger in ledgers] == [1, 21, 21]
+    assert [queued(ledger) for ledger in ledgers] == [2, 2, 2]
+    assert [ledger.shed_by for ledger in ledgers] == [{"oldest": n} for n in (7, 7, 15)]
+
+
+def taken(ledger: Ledger) -> int:
+    return sum(stream.stored + stream.expired for stream in ledger.streams.values())
+
+
+def queued(ledger: Ledger) -> int:
+    return sum(stream.queued for stream in ledger.streams.values())
 
 
 @pytest.mark.parametrize(

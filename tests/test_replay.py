@@ -18,7 +18,8 @@ import pytest
 
 from streamshed import InputError, join
 from streamshed.operators import intake
-from streamshed.operators.keyed import OUTPUT, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.table_join import OUTPUT
 from streamshed.replay import LateRowsWarning
 
 TWO = join("a", "b").on("k").within(5, time="ts")
@@ -435,7 +436,7 @@ def test_the_output_buffer_cuts_nothing(room, partial, monkeypatch):
     said = said.partial() if partial else said
     inputs = {name: stream(seed, rows=60, keys=6) for seed, name in enumerate("abc")}
     expected = said.replay(inputs)
-    monkeypatch.setattr("streamshed.operators.keyed.OUTPUT", room)
+    monkeypatch.setattr("streamshed.operators.table_join.OUTPUT", room)
     done = said.replay(inputs)
     assert done.table.equals(expected.table)
     assert done.ledger.results == expected.ledger.results == expected.table.num_rows

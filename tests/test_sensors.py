@@ -9,7 +9,8 @@ import pytest
 import streamshed as ss
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.table_join import Block
 
 SAID = ss.join(by="sensor").on("key").within({"b": 100}, otherwise=10, time="time")
 

@@ -9,7 +9,8 @@ import pytest
 from streamshed import Join, StateError, join
 from streamshed.operators.checkpoint import Head, Snapshot
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.table_join import Block
 
 SAID = join("a", "b").on("k").within(50, time="ts").keep(rows=40).shed("existence").seed(3)
 SCHEMA = pa.schema({"k": pa.string(), "ts": pa.int64(), "text": pa.string()})

@@ -29,9 +29,9 @@ from streamshed.ledger import Ledger
 from streamshed.operators import disk
 from streamshed.operators.auto import running_join
 from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.keyed import Block
 from streamshed.operators.revisiting import Revisited
 from streamshed.operators.spilling import SpillingJoin
+from streamshed.operators.table_join import Block
 
 small = settings(
     max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

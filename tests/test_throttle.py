@@ -16,8 +16,8 @@ from streamshed.kernels.pairs import COMPARISONS
 from streamshed.ledger import Ledger
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import Block
 from streamshed.operators.nested import NestedJoin
+from streamshed.operators.table_join import Block
 from streamshed.operators.throttling import Controller
 from streamshed.throttle.harvesting import Directions, cost_and_output, ranked
 from streamshed.throttle.portions import NEXT_DUE, THROTTLE

@@ -31,9 +31,9 @@ from oracles.through import (
 from oracles.workloads import generated
 from streamshed.ledger import Ledger
 from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.keyed import Block
 from streamshed.operators.relating import RunningRelation
 from streamshed.operators.star import StarJoin
+from streamshed.operators.table_join import Block
 from streamshed.policies import Importance
 from test_contract import same_ledger, slow_generation
 

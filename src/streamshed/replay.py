@@ -21,9 +21,10 @@ from streamshed.ledger import Ledger
 from streamshed.operators.auto import running_join
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import Tuples, merged
-from streamshed.operators.keyed import CHUNK, Block, KeyedJoin, Late
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.payload import Payload, Places, places_in
 from streamshed.operators.results import result_schema
+from streamshed.operators.table_join import CHUNK, Block, Late
 from streamshed.sources import Source, open_source
 
 NOWHERE: Places = np.empty(0, np.int64)

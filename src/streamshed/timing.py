@@ -66,7 +66,8 @@ def queue_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> QueuePlan | 
     """The queue in which rows wait, if there is one."""
     if spec.queue_rows is None or spec.speed is None:
         return None
-    return QueuePlan(spec.queue_rows, 1 / (spec.speed * _second(time_type)), policy.makes_sample)
+    second = _second(time_type)
+    return QueuePlan(spec.queue_rows, 1 / (spec.speed * second), policy.makes_sample, second)
 
 
 def _second(time_type: pa.DataType) -> float:

@@ -13,7 +13,7 @@ import streamshed as ss
 from streamshed.baselines import BASELINES, Baseline, MJoin, Query, SHJTree, XJoinTree
 from streamshed.kernels.hashing import hash_words
 from streamshed.operators.buffers import Batch
-from streamshed.operators.keyed import Block
+from streamshed.operators.table_join import Block
 
 SPILLING = [baseline for baseline in BASELINES if baseline.spills]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from math import prod
 
@@ -13,7 +14,8 @@ import streamshed as ss
 
 pytest.importorskip("pyspark")
 
-from streaming import Files, check_same, replayed
+from streaming import Files, check_same, on_the_wall, replayed
+from streaming import rows as rows_of
 from streamshed.spark.hypercube import best_shares, copies, offsets, steps
 from streamshed.spark.streaming import prepared
 
@@ -109,15 +111,21 @@ def test_one_shard_sheds_as_replay_does_and_goes_on_after_a_restart(spark, files
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_queue_goes_on_after_a_restart(spark, files: Files) -> None:
-    data = batches(2)
-    join = JOIN.queue(rows=20).throttle(tuples_per_second=2)
+def test_a_queue_goes_by_the_clock_on_the_wall_also_after_a_restart(spark, files: Files) -> None:
+    data = batches(3)
+    join = JOIN.queue(rows=20).throttle(tuples_per_second=20)
     files.write(data[:1])
-    half, expected = files.run(spark, join, shards=1), replayed(join, data[:1])
-    check_same(half, expected)
+    half = files.run(spark, join, shards=1)
+    check_same(half, on_the_wall(join, data[:1], [0]))
     assert sum(stream.queued for stream in half.ledger.streams.values()) == 20
+    assert sum(stream.shed for stream in half.ledger.streams.values()) == 3 * 60 - 21
     files.write(data[1:])
-    check_same(files.run(spark, join, shards=1), replayed(join, data))
+    whole = files.run(spark, join, shards=1)
+    logs = [(files.folder / "_checkpoint" / "offsets" / str(i)).read_text() for i in range(3)]
+    moments = [json.loads(log.splitlines()[1])["batchTimestampMs"] * 1e3 for log in logs]
+    check_same(whole, on_the_wall(join, data, moments))
+    taken = sum(stream.stored + stream.expired for stream in whole.ledger.streams.values())
+    assert 21 < taken <= 2 + (moments[2] - moments[0]) * 20e-6
 
 
 @pytest.mark.spark
@@ -129,7 +137,19 @@ def test_a_queue_is_divided_among_shards(spark, files: Files) -> None:
     assert ran.ledger.balanced
     assert sum(stream.arrived for stream in ran.ledger.streams.values()) == 180
     assert sum(stream.queued for stream in ran.ledger.streams.values()) == 21
-    assert 0 < ran.ledger.results < replayed(join, batches(1)).ledger.results
+    assert sum(stream.stored for stream in ran.ledger.streams.values()) == 2
+
+
+@pytest.mark.spark
+def test_rows_that_do_not_stream_wait_in_the_time_of_the_join(spark) -> None:
+    join = ss.join("a", "b").on("x").within(25, time="ts").queue(rows=5)
+    slow = join.throttle(tuples_per_second=0.5)
+    data = {name: batches(1)[0][name] for name in "ab"}
+    frames = {name: spark.createDataFrame(rows.to_pandas()) for name, rows in data.items()}
+    found = slow.stream(frames, shards=1).toArrow()
+    expected = slow.replay(data).table
+    assert rows_of(found, expected.schema) == rows_of(expected)
+    assert len(found) > 0
 
 
 def test_rates_that_are_told_decide_the_shares(spark, files):

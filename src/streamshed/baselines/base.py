@@ -39,7 +39,7 @@ from streamshed.errors import SpecError
 from streamshed.kernels.core import NONE
 from streamshed.operators.buffers import MADE as WRITTEN
 from streamshed.operators.buffers import MEMBERS, Batch, out_room
-from streamshed.operators.keyed import Block
+from streamshed.operators.table_join import Block
 
 DONE, SUSPENDED, CROWDED, FULL = range(4)
 """Why a loop returns: all done; the output is full; the pool is; the memory is."""

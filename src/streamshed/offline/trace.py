@@ -15,9 +15,10 @@ from streamshed.join import Join
 from streamshed.kernels.core import BOUNDLESS
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import Tuples, merged
-from streamshed.operators.keyed import KeyedJoin, Late
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.payload import Places
 from streamshed.operators.plan import Plan
+from streamshed.operators.table_join import Late
 from streamshed.sources import Source, open_source
 
 Ints = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ from streamshed.operators.buffers import Batch
 from streamshed.operators.checkpoint import Head, Snapshot
 from streamshed.operators.following import teach
 from streamshed.operators.graph import GraphJoin
-from streamshed.operators.keyed import Block, KeyedJoin, Late
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.nested import NestedJoin
 from streamshed.operators.pacing import PacedGraphJoin, PacedJoin
 from streamshed.operators.plan import Plan
@@ -23,6 +23,7 @@ from streamshed.operators.queued import QueuedJoin
 from streamshed.operators.restoring import bare, in_order, rows_again
 from streamshed.operators.spilling import SpillingJoin
 from streamshed.operators.star import StarJoin
+from streamshed.operators.table_join import Block, Late
 from streamshed.operators.trials import Trials
 from streamshed.policies import Auto, Policy, by_name
 from streamshed.policies.auto import candidates

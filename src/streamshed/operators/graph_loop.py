@@ -43,7 +43,7 @@ from streamshed.operators.keyed_loop import (
 from streamshed.operators.net import bind, find_orders
 from streamshed.operators.probing import together
 from streamshed.operators.storing import count, outlive, store_again
-from streamshed.operators.waiting import BUSY, is_ready, join_queue, release, take_first
+from streamshed.operators.waiting import BUSY, has_come, is_ready, join_queue, release, take_first
 from streamshed.operators.weaving import (
     ask_for,
     ask_for_leaving,
@@ -109,8 +109,9 @@ def run_queued(core, graph, sample, batch, queue, work, out):  # type: ignore[no
         elif batch.null.size > 0 and batch.null[i]:
             count(core, batch.stream[i], ARRIVED, 1)
             count(core, batch.stream[i], FILTERED, 1)
+            has_come(queue)
             i += 1
-        elif is_ready(queue, batch.time[i]):
+        elif is_ready(queue, batch, i):
             take_first(queue)
             queue.free_at[0] += queue.gap
         else:

@@ -29,12 +29,12 @@ from streamshed.ledger import Ledger
 from streamshed.operators.buffers import EMITTING, NEXT, Batch
 from streamshed.operators.checkpoint import Head
 from streamshed.operators.indexing import Index, Likely
-from streamshed.operators.keyed import Block, Late
 from streamshed.operators.keyed_loop import DONE
 from streamshed.operators.nested_loop import enter_again, run_nested, withdraw
 from streamshed.operators.pacing import Pacing
 from streamshed.operators.pairing import Paired
 from streamshed.operators.restoring import Rows, owned
+from streamshed.operators.table_join import Block, Late
 from streamshed.operators.throttling import KEPT, Controller, Known
 from streamshed.throttle.portions import LOOP
 

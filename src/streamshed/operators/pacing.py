@@ -23,12 +23,13 @@ from streamshed.operators.buffers import NEXT, Batch
 from streamshed.operators.checkpoint import Head
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.intake import NOTHING, WORTHLESS, Tuples
-from streamshed.operators.keyed import Block, KeyedJoin, Late
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.keyed_loop import DUE
 from streamshed.operators.passing import passes_on
 from streamshed.operators.payload import Places
 from streamshed.operators.restoring import EMPTY
 from streamshed.operators.sample import tallied, tallied_lately
+from streamshed.operators.table_join import Block, Late
 from streamshed.operators.throttling import PORTIONS, Controller, Known
 from streamshed.operators.weaving import Graph
 from streamshed.throttle.portions import LOOP, NOW, REST

@@ -113,6 +113,14 @@ class QueuePlan:
     """The time between two tuples that are taken, in units of time."""
     at_random: bool
     """Whether any of those that wait is shed, not the one that promises least."""
+    second: float
+    """The seconds of a unit of time."""
+    wall: bool = False
+    """Whether that is the time of a clock on the wall, in microseconds, not the join's own."""
+
+    def on_wall(self) -> QueuePlan:
+        """The same by the clock on the wall."""
+        return replace(self, gap=self.gap * self.second * 1e6, second=1e-6, wall=True)
 
 
 @dataclass(frozen=True)
@@ -223,6 +231,11 @@ class Plan:
     def weighed(self) -> bool:
         """Whether rows have an importance."""
         return any(stream.weight is not None for stream in self.streams)
+
+    @property
+    def on_wall(self) -> bool:
+        """Whether tuples wait by the clock on the wall."""
+        return self.queue is not None and self.queue.wall
 
     @property
     def bounded(self) -> bool:

@@ -15,14 +15,15 @@ from streamshed.operators.buffers import LATECOMERS, MADE, Batch
 from streamshed.operators.checkpoint import Head
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.graph_loop import run_queued
-from streamshed.operators.keyed import Block, Late
 from streamshed.operators.keyed_loop import DONE
 from streamshed.operators.restoring import Rows
+from streamshed.operators.table_join import Block, Late
 from streamshed.operators.waiting import (
     CAME,
     COUNT,
     LATEST,
     Waiting,
+    let_come,
     new_queue,
     places_in_order,
     saved_queue,
@@ -58,6 +59,17 @@ class QueuedJoin(GraphJoin):
     def _make_room(self, tuples: int, followed: int) -> None:
         # Those that wait may be processed with the tuples that come.
         super()._make_room(tuples + len(self.queue.after), followed)
+
+    def let_come(self, tuples: int, now: float) -> None:
+        """Say when the next tuples come, where the queue goes by the clock on the wall.
+
+        They are taken to have come evenly since the last ones did.
+
+        Args:
+            tuples: how many will be processed next.
+            now: microseconds, when the last of them comes.
+        """
+        let_come(self.queue, tuples, now)
 
     def advance(self, newest: npt.NDArray[np.int64]) -> None:
         """Let time go on between batches, unless somebody waits, who would be late then."""

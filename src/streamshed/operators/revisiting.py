@@ -10,10 +10,11 @@ import numpy.typing as npt
 from streamshed.kernels.core import KEYS_USED, ROWS_USED
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import NOTHING, WORTHLESS
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.partitions import Records
 from streamshed.operators.restoring import NO_TIMES
 from streamshed.operators.spilling_loop import AWAY, run_again, spread
+from streamshed.operators.table_join import Block
 
 
 class Revisited(Block):

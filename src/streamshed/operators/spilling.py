@@ -31,7 +31,7 @@ from streamshed.ledger import Ledger, Spilled
 from streamshed.operators.buffers import LATECOMERS, MADE, Batch
 from streamshed.operators.checkpoint import Delta, Head, Snapshot
 from streamshed.operators.disk import Disk
-from streamshed.operators.keyed import Block, KeyedJoin, Late
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.keyed_loop import DONE, rebuild
 from streamshed.operators.partitions import Flags, Partition, Partitions, Records
 from streamshed.operators.payload import Payload
@@ -52,6 +52,7 @@ from streamshed.operators.spilling_loop import (
     run_spilling,
     take_out,
 )
+from streamshed.operators.table_join import Block, Late
 from streamshed.policies import Policy
 
 LEAST, FREED = 6, 3

@@ -24,7 +24,7 @@ from streamshed.kernels.core import (
 from streamshed.ledger import Ledger
 from streamshed.operators.buffers import CHANGE, Batch, out_room
 from streamshed.operators.checkpoint import Head, Snapshot
-from streamshed.operators.keyed import CHUNK, OUTPUT, Block, KeyedJoin, Late
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.keyed_loop import live_rows
 from streamshed.operators.links import Links, Through, links_layout
 from streamshed.operators.plan import Plan, RelationPlan
@@ -32,6 +32,7 @@ from streamshed.operators.relating import NO_CHANGES, RunningRelation
 from streamshed.operators.restoring import NO_TIMES, Rows
 from streamshed.operators.results import related_results
 from streamshed.operators.star_loop import StarOut, change_again, link_again, run_through
+from streamshed.operators.table_join import CHUNK, OUTPUT, Block, Late
 from streamshed.policies import Policy
 
 LINKS = "links."

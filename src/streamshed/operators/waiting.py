@@ -22,7 +22,7 @@ from streamshed.operators.plan import Plan
 BUSY, FIRST, END, FREE, COUNT, CAME, LATEST = range(7)
 NUMBERS = 7
 """The tuple that is processed now; the first and the last that wait, and the first free place; how
-many wait; how many have come; the newest time seen."""
+many wait; how many have come; when the last one did: the newest time seen."""
 
 WAITS, SHED_WAITING = range(2)
 """What is counted of each stream."""
@@ -39,9 +39,11 @@ class Waiting(NamedTuple):
     promise: npt.NDArray[np.float64]  # by place
     numbers: npt.NDArray[np.int64]
     free_at: npt.NDArray[np.float64]  # when the join takes the next tuple
+    coming: npt.NDArray[np.float64]  # on the wall: since when tuples come, how often, how many did
     counts: npt.NDArray[np.int64]  # by (stream, what)
     gap: float  # the time that the join takes for a tuple
     at_random: bool
+    wall: bool
 
 
 def new_queue(plan: Plan, width: int) -> Waiting:
@@ -70,10 +72,34 @@ def new_queue(plan: Plan, width: int) -> Waiting:
         np.zeros(places),
         numbers,
         np.full(1, -np.inf),
+        np.zeros(3),
         np.zeros(2 * len(plan.streams), np.int64),
         plan.queue.gap,
         plan.queue.at_random,
+        plan.queue.wall,
     )
+
+
+def let_come(queue: Waiting, tuples: int, now: float) -> None:
+    """Say that tuples have come, evenly, since the last ones, up to now on the wall."""
+    latest = queue.numbers[LATEST]
+    since = now if latest == NEVER else min(float(latest), now)
+    queue.coming[:] = since, (now - since) / max(1, tuples), 0
+
+
+@kernel
+def moment(queue, batch, i):  # type: ignore[no-untyped-def]
+    """When a tuple comes, which is the next one."""
+    if not queue.wall:
+        return batch.time[i]
+    since, step, came = queue.coming
+    return np.int64(np.rint(since + step * (came + 1)))
+
+
+@kernel
+def has_come(queue):  # type: ignore[no-untyped-def]
+    """A tuple has come; the next one will."""
+    queue.coming[2] += 1
 
 
 @kernel
@@ -161,8 +187,9 @@ def join_queue(core, policy, queue, batch, i, capacity):  # type: ignore[no-unty
     Who waits must have been processed before, as far as the join was free.
     """
     numbers = queue.numbers
-    numbers[LATEST] = max(numbers[LATEST], batch.time[i])
+    numbers[LATEST] = max(numbers[LATEST], moment(queue, batch, i))
     numbers[CAME] += 1
+    has_come(queue)
     now = np.float64(numbers[LATEST])
     free = numbers[COUNT] == 0 and queue.free_at[0] <= now
     promise = 0.0
@@ -177,10 +204,11 @@ def join_queue(core, policy, queue, batch, i, capacity):  # type: ignore[no-unty
 
 
 @kernel
-def is_ready(queue, time):  # type: ignore[no-untyped-def]
-    """Whether somebody waits, and the join is free for him by a time."""
+def is_ready(queue, batch, i):  # type: ignore[no-untyped-def]
+    """Whether somebody waits, and the join is free for him before a tuple comes."""
     numbers = queue.numbers
-    return numbers[COUNT] > 0 and queue.free_at[0] <= np.float64(max(numbers[LATEST], time))
+    now = max(numbers[LATEST], moment(queue, batch, i))
+    return numbers[COUNT] > 0 and queue.free_at[0] <= np.float64(now)
 
 
 @loop

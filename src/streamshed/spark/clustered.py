@@ -22,8 +22,9 @@ from streamshed.kernels.core import NEVER
 from streamshed.network.relevance import Relevance
 from streamshed.operators.checkpoint import from_ipc
 from streamshed.operators.intake import Tuples, key_hash, merged, times_of
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.plan import Plan
+from streamshed.operators.table_join import Block
 from streamshed.spark.blobs import GUESTS, PACKED, Pack
 from streamshed.spark.late import LateFiles
 from streamshed.spark.notes import Notes, batch_number

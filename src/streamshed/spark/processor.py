@@ -19,9 +19,11 @@ from streamshed.ledger import Ledger, StreamLedger
 from streamshed.operators.buffers import Batch
 from streamshed.operators.checkpoint import from_ipc, to_ipc
 from streamshed.operators.intake import Tuples, in_order_of_time, merged
-from streamshed.operators.keyed import Block, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.pacing import Pacing
 from streamshed.operators.plan import Plan, ThrottlePlan
+from streamshed.operators.queued import QueuedJoin
+from streamshed.operators.table_join import Block
 from streamshed.policies import NAMED, ByColumn
 from streamshed.spark.late import LateFiles
 from streamshed.spark.store import Store
@@ -86,11 +88,13 @@ class JoinProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[Row]:
         """Process the blobs of one shard in one batch."""
-        blobs = sorted(
-            (row.stream, row.part, row.number, row.newest, bytes(row.rows)) for row in rows
-        )
-        started = time.perf_counter_ns()
         label = int(key[0])
+        came = list(rows)
+        blobs = sorted(
+            (row.stream, row.part, row.number, row.newest, bytes(row.rows)) for row in came
+        )
+        self.moment = came[0].moment if self.plans[label].on_wall else None
+        started = time.perf_counter_ns()
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         with _timed(state.join):
@@ -124,7 +128,10 @@ class JoinProcessor(StatefulProcessor):
                 parts[position].append(join.read(position, rows))
         waiting = [in_order_of_time(Tuples.concatenated(tuples)) for tuples in parts if tuples]
         if waiting:
-            yield from self.made(join, merged(waiting), late)
+            batch = merged(waiting)
+            if isinstance(join, QueuedJoin) and self.moment is not None:
+                join.let_come(batch.time.size, self.moment)
+            yield from self.made(join, batch, late)
         join.advance(newest)
 
     def made(

@@ -76,6 +76,8 @@ def prepared(
     labels = _labels(session, _shard_count(session, plan, shards))
     if plan.throttle is not None and plan.throttle.wall:
         plan = replace(plan, throttle=_keeping_up(plan.throttle, frames[0], len(labels)))
+    if plan.queue is not None and frames[0].isStreaming:
+        plan = replace(plan, queue=plan.queue.on_wall())
     if own := axes_of(plan):
         plan = replace(plan, shares=best_shares(own, _rates(plan, frames, rates), len(labels)))
     return ship(plan, session), frames, labels
@@ -134,6 +136,10 @@ def processed(
     plan: Plan, packed: DataFrame, processor: StatefulProcessor, schema: pa.Schema | None = None
 ) -> DataFrame:
     """Process blobs, observe, unpack."""
+    if plan.on_wall:
+        # The time of the batch, which Spark writes down: if the batch is done again it is the same.
+        # (With timers, which know it too, Spark would do empty batches without end.)
+        packed = packed.withColumn("moment", f.unix_micros(f.current_timestamp()))
     joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")

@@ -21,8 +21,9 @@ from streamshed.errors import StreamshedError
 from streamshed.experiments.report import Row
 from streamshed.operators.buffers import Batch
 from streamshed.operators.intake import merged
-from streamshed.operators.keyed import CHUNK, KeyedJoin
+from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.plan import Plan
+from streamshed.operators.table_join import CHUNK
 from streamshed.workloads import EventWorkload, SensorWorkload
 
 WINDOW = 60
