@@ -32,6 +32,9 @@ def test_the_examples_print_what_they_say(page):
     assert compared == sum(kind == "python" for kind, _ in blocks) >= PAGES[page]
 
 
-def test_the_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8")):
-        assert (README.parent / target).exists(), target
+@pytest.mark.parametrize(
+    "page", [README, *(README.parent / "docs").glob("*.md")], ids=lambda page: page.name
+)
+def test_the_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[)#]", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
