@@ -33,6 +33,7 @@ class QueuedRun:
         self.came = 0
         self.processed = 0
         self.usual = dict.fromkeys(queued.graph.workload.names, 0.0)
+        self.run.rule.waits = True
 
     def come(self, row: Row) -> None:
         """A tuple comes."""
@@ -49,12 +50,13 @@ class QueuedRun:
             self.free_at += gap
             self.process(first)
         self.came += 1
+        promise = self.urgency(row)
         if not self.waiting and self.free_at <= self.latest:
             self.free_at = self.latest + gap
             self.process(row)
             return
         account.queued += 1
-        self.waiting.append((row, self.urgency(row)))
+        self.waiting.append((row, promise))
         if len(self.waiting) > self.queued.rows:
             shed, _ = self.waiting.pop(self.victim())
             self.run.ledger[shed.stream].queued -= 1
@@ -79,12 +81,14 @@ class QueuedRun:
         rule = self.run.rule
         if isinstance(rule, Column):
             return rule.value(held)
-        if isinstance(rule, SampleSketch) or not isinstance(rule, Sketch | Pairwise):
+        if not isinstance(rule, Sketch | Pairwise):
             return 0
+        rule.learn(held)
         promise = rule.expected(held)
         usual = self.usual[row.stream]
         self.usual[row.stream] = usual + (max(0.0, promise) - usual) / 64
-        return promise / max(1.0, self.usual[row.stream])
+        promise /= max(1.0, self.usual[row.stream])
+        return promise / max(1 / 64, rule.taken[row.stream])
 
 
 def simulate(queued: Queued) -> Simulation:

@@ -28,6 +28,8 @@ class Expecting(Rule):
     """What the streams' pasts are cut into, and who stands lowest."""
 
     aging = False
+    waits = False
+    """Whether tuples wait in a queue, and were learned of when they came there."""
 
     def __init__(self, workload: Workload, windows: Windows) -> None:
         """Start with nothing known."""
@@ -39,6 +41,7 @@ class Expecting(Rule):
         self.pieces: dict[Stream, int] = {}
         self.tumbled: set[Stream] = set()
         self.promise: dict[Held, float] = {}
+        self.taken = dict.fromkeys(workload.names, 0.0)
 
     def arrives(self, newcomer: Held) -> None:
         """Let pasts tumble, learn of the newcomer, and find what it promises."""
@@ -48,7 +51,11 @@ class Expecting(Rule):
         for name in moved:
             self.tumbled.add(name)
             self.tumble(name)
-        self.learn(newcomer)
+        if not self.waits:
+            self.learn(newcomer)
+        for name in self.taken:
+            self.taken[name] -= self.taken[name] / 16
+        self.taken[newcomer.stream] += 1 / 16
         if moved:
             for held in self.everything():
                 self.promise[held] = self.expected(held)

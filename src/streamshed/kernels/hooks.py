@@ -22,7 +22,10 @@ def announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
 
 @hook
 def urgency(policy, core, batch, i):  # type: ignore[no-untyped-def]
-    """What a tuple promises that waits in a queue: of these the lowest are shed first."""
+    """What a tuple promises that comes to a queue: of those that wait the lowest are shed first.
+
+    It is announced when it is taken from there, if it is.
+    """
     return 0.0
 
 

@@ -192,10 +192,7 @@ def join_queue(core, policy, queue, batch, i, capacity):  # type: ignore[no-unty
     has_come(queue)
     now = np.float64(numbers[LATEST])
     free = numbers[COUNT] == 0 and queue.free_at[0] <= now
-    promise = 0.0
-    if not free and not queue.at_random:
-        promise = urgency(policy, core, batch, i)
-    put_last(queue, batch, i, promise)
+    put_last(queue, batch, i, urgency(policy, core, batch, i))
     if free:
         take_first(queue)
         queue.free_at[0] = now + queue.gap

@@ -34,6 +34,7 @@ from streamshed.policies.ranking import (
     check_ranking,
     enter,
     is_admitted,
+    is_taken,
     leave,
     rank_again,
     ranking_layout,
@@ -57,7 +58,9 @@ class PairwiseState(NamedTuple):
     promise: npt.NDArray[Any]
     newcomer: npt.NDArray[Any]
     ages: npt.NDArray[Any]
+    queues: npt.NDArray[Any]
     usual: npt.NDArray[Any]
+    taken: npt.NDArray[Any]
     piece: npt.NDArray[Any]
     tumbled: npt.NDArray[Any]
     own: npt.NDArray[Any]  # by stream: its attributes
@@ -109,6 +112,7 @@ class Pairwise(Policy):
         """Find the partners."""
         own = attributes_of(plan)
         state.ages[0] = self.life
+        state.queues[0] = plan.queue is not None
         for position, attributes in enumerate(own):
             partner = partner_of(own, position)
             state.own[position] = as_mask(attributes)
@@ -137,18 +141,28 @@ def _announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
             for table in range(policy.tumbled.size):
                 if policy.partner[table] == other:
                     begin_counting(policy.counters, table)
-    for table in range(policy.tumbled.size):
-        if policy.partner[table] == stream:
-            count_value(policy.counters, table, _shared_hash(policy, batch, i, table))
+    if policy.queues[0] == 0:
+        _learn(policy, batch, i)
+    else:
+        is_taken(policy, stream)
     if moved:
         rank_again(policy, core)
     policy.arrived[0] = _shared_hash(policy, batch, i, stream)
     policy.newcomer[0] = _partners(policy, stream, policy.arrived[0])
 
 
+@kernel
+def _learn(policy, batch, i):  # type: ignore[no-untyped-def]
+    """Count the values of a tuple for the streams whose partner its own is."""
+    for table in range(policy.tumbled.size):
+        if policy.partner[table] == batch.stream[i]:
+            count_value(policy.counters, table, _shared_hash(policy, batch, i, table))
+
+
 @implements(hooks.urgency, PairwiseState)
 def _urgency(policy, core, batch, i):  # type: ignore[no-untyped-def]
     stream = np.int64(batch.stream[i])
+    _learn(policy, batch, i)
     found = _partners(policy, stream, _shared_hash(policy, batch, i, stream))
     return relative(policy, stream, found)
 

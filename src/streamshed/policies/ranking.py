@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 State = TypeVar("State", bound=type)
 
-USUAL = 64.0
-"""What is usual moves by so small a part towards the latest."""
+USUAL, TAKEN = 64.0, 16.0
+"""What is usual, and of whom most are taken, moves by so small a part towards the latest."""
 
 
 def ranking_layout() -> dict[str, Field]:
@@ -37,7 +37,9 @@ def ranking_layout() -> dict[str, Field]:
         "promise": Field("row", np.float64, None, kept=True),
         "newcomer": Field("once", np.float64),  # its promise
         "ages": Field("once", np.int64),  # whether promises count for the time that is left
-        "usual": Field("lane", np.float64, kept=True),  # the promise of tuples that had to wait
+        "queues": Field("once", np.int64),  # whether tuples wait, and are known when announced
+        "usual": Field("lane", np.float64, kept=True),  # the promise of tuples that may have to
+        "taken": Field("lane", np.float64, kept=True),  # the part of a stream in those taken
     } | tumbling_layout()
 
 
@@ -129,13 +131,23 @@ def is_admitted(state, core, pool, stream, time):  # type: ignore[no-untyped-def
 
 @kernel
 def relative(state, stream, promise):  # type: ignore[no-untyped-def]
-    """A promise of one who has to wait, by what is usual in its stream.
+    """A promise of one who may have to wait, by how many more results there are if it is taken.
 
-    Otherwise the tuples of the stream that promise most would drive all others out of a queue, and
-    with whom should they be joined then?
+    It promises results with all tuples of the other streams, of which a part is taken. Of a stream
+    with *N* tuples, *T* of them taken, one more is worth its promise times *N* / *T*, as a part of
+    all results; and *N* is the larger the less is usual. Otherwise the tuples of the stream that
+    promise most would drive all others out of a queue, and with whom should they be joined then?
     """
     state.usual[stream] += (max(0.0, promise) - state.usual[stream]) / USUAL
-    return promise / max(1.0, state.usual[stream])
+    return promise / max(1.0, state.usual[stream]) / max(1.0 / USUAL, state.taken[stream])
+
+
+@kernel
+def is_taken(state, stream):  # type: ignore[no-untyped-def]
+    """A tuple of a stream was taken from the queue."""
+    for other in range(state.taken.size):
+        state.taken[other] -= state.taken[other] / TAKEN
+    state.taken[stream] += 1.0 / TAKEN
 
 
 @kernel

@@ -33,6 +33,7 @@ from streamshed.policies.ranking import (
     check_ranking,
     enter,
     is_admitted,
+    is_taken,
     leave,
     rank_again,
     ranking_layout,
@@ -54,7 +55,9 @@ class SketchState(NamedTuple):
     promise: npt.NDArray[Any]  # by row: what it stands by
     newcomer: npt.NDArray[Any]
     ages: npt.NDArray[Any]
+    queues: npt.NDArray[Any]
     usual: npt.NDArray[Any]
+    taken: npt.NDArray[Any]
     piece: npt.NDArray[Any]
     tumbled: npt.NDArray[Any]
     kind: npt.NDArray[Any]
@@ -148,6 +151,7 @@ class Sketch(Policy):
         """Write the rule into the state, and draw the polynomials."""
         state.kind[0] = (self.copies, self.groups, words_of(self.copies))
         state.ages[0] = self.aging
+        state.queues[0] = plan.queue is not None
         state.samples[0] = self.objective == "sample"
         own = attributes_of(plan)
         state.own[:] = [as_mask(attributes) for attributes in own]
@@ -170,7 +174,10 @@ def _announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
             moved = True
         first = first or policy.tumbled[other] == 0
     take_signs(policy, batch, i)
-    add_signs(policy, stream)
+    if policy.queues[0] == 0:
+        add_signs(policy, stream)
+    else:
+        is_taken(policy, stream)
     if moved:
         _multiply_all(policy, core)
     elif first:
@@ -186,6 +193,7 @@ def _urgency(policy, core, batch, i):  # type: ignore[no-untyped-def]
             multiply(policy, stream, policy.tumbled)
             break
     take_signs(policy, batch, i)
+    add_signs(policy, stream)
     return relative(policy, stream, estimate(policy, stream, policy.word, 0))
 
 

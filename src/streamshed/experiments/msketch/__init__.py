@@ -16,10 +16,11 @@ what is tested. Where it is silent, this was decided:
 * **Recovery** (figure 5): how many intervals of 250 s after a change of region the output takes to
   come up to half of its median in the region (regions of at least 8 intervals).
 * **The queue** (figure 6): a tuple comes every second, the join takes one every 5 seconds; the
-  window is 500 s, and full with a fifth of the tuples: memory is given as a part of that. Promises
-  are compared by what is usual in a stream (`docs/meaning.md`): as they are, as the paper has it,
-  tuples of one stream drive those of the others out of the queue, and MSketch makes a fifth to
-  three fifths of what Rand makes.
+  window is 500 s, and full with a fifth of the tuples: memory is given as a part of that. Of those
+  that wait, tuples stand by how many more results there are if they are taken, and sketches are of
+  all tuples that come (`docs/meaning.md`). With promises as they are, and sketches of those taken,
+  as in the paper's algorithm, tuples of one stream drive those of the others out of the queue, and
+  MSketch makes a fifth to three fifths of what Rand makes, not three times as much.
 * **Windowed aggregates** (figure 7): of R1.A2, over the results of the last 500 s, every 50 s.
   Where the sample has no result in a window there is nothing to compare, and the window is left
   out; how many are is measured too.

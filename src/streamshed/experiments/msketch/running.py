@@ -70,11 +70,13 @@ class Compared:
         runs: one row each, with the columns `policy` and `seed`, the setting and the measure.
         setting: the column that tells settings apart.
         measure: what was measured.
+        form: how its values are written.
     """
 
     runs: Sequence[Row]
     setting: str
     measure: str = "results"
+    form: str = ",.0f"
 
     def means(self) -> dict[tuple[object, str], float]:
         """The mean over seeds, by setting and policy."""
@@ -98,8 +100,9 @@ class Compared:
         wins = sum((pair[one] > pair[other]) == more for pair in found.values())
         return f"{wins} of {len(found)} seeds"
 
-    def table(self, form: str = ",.0f") -> str:
+    def table(self) -> str:
         """Means and deviations over seeds, as Markdown."""
+        form = self.form
         rows = summarise(self.runs, [self.setting, "policy"], self.measure)
         cells = {
             (

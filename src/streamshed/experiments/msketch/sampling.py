@@ -52,15 +52,16 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
         report.chart(f"{name}_{value}", summary, "memory", value, "policy")
     scarce = [run for run in runs if run["memory"] < max(scale.memories)]
     return [
-        _smallest(Compared(scarce, "memory", "average"), "7a", "errors in windowed averages"),
-        _smallest(Compared(scarce, "memory", "quartiles"), "7b", "differences in quartiles"),
+        _smallest(scarce, "average", "7a", "errors in windowed averages"),
+        _smallest(scarce, "quartiles", "7b", "differences in quartiles"),
     ]
 
 
-def _smallest(compared: Compared, figure: str, what: str) -> Claim:
+def _smallest(runs: list[Row], measure: str, figure: str, what: str) -> Claim:
+    compared = Compared(runs, "memory", measure, ".4f")
     means = compared.means()
-    missing = Compared(compared.runs, "memory", "empty").table(".1%")
-    table = compared.table(".4f") + f"\n\nWindows without any result:\n\n{missing}"
+    missing = Compared(runs, "memory", "empty", ".1%").table()
+    table = compared.table() + f"\n\nWindows without any result:\n\n{missing}"
     ours = "MSketch_RS"
     return judge(
         figure,
