@@ -176,6 +176,8 @@ class _Running:
                 "them all at once: give .throttle(cpu=…) or .throttle(comparisons_per_second=…)"
             )
         self.operator = running_join(plan)(plan, whole=keep_late)
+        # Keys that may have equal hashes are told apart only when results are built.
+        self.operator.counting = counting and not self.operator.checked
         self.counting = counting
         self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None
         self.whole = all(source.whole for source in sources)
@@ -204,7 +206,7 @@ class _Running:
         for one in found:
             if isinstance(one, Late):
                 self._keep_late(one)
-            elif not self.counting or self.operator.checked:
+            elif not self.operator.counting:
                 yield from self._made(one)
 
     def _made(self, block: Block) -> Iterator[pa.RecordBatch]:

@@ -47,7 +47,7 @@ class QueuedJoin(GraphJoin):
             late = self.out.late[: self.out.filled[LATECOMERS]]
             if late.size:
                 yield Late(waiting.stream[late], waiting.payload[late])
-            if made := self.out.filled[MADE]:
+            if (made := self.out.filled[MADE]) and not self.counting:
                 yield self._block(int(made))
 
     def _loop(self, batch: Batch) -> int:

@@ -100,6 +100,9 @@ class TableJoin:
         whole: whether all columns of the plan are kept: checkpoints and late rows need them.
         memory: where the arrays are.
         policy: the one that sheds, where the plan leaves the choice open.
+
+    Attributes:
+        counting: whether results are only counted, and not handed out.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class TableJoin:
         self.memory = memory or Memory()
         self.rejected = 0
         self.expected = 0
+        self.counting = False
         self._begin()
 
     def _is_checked(self) -> bool:
@@ -196,7 +200,7 @@ class TableJoin:
             late = self.out.late[: self.out.filled[LATECOMERS]]
             if late.size:
                 yield Late(batch.stream[late], batch.payload[late])
-            if made := self.out.filled[MADE]:
+            if (made := self.out.filled[MADE]) and not self.counting:
                 yield self._block(int(made))
 
     def _loop(self, batch: Batch) -> int:
