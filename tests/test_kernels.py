@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oracles import rules
 from streamshed import join
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import compiled_for, implements
+from streamshed.kernels.compiling import compiled_for, implements, loop
 from streamshed.kernels.core import KEYS_USED, NONE, Core
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.machine import ones, trailing_zeros
@@ -228,3 +228,14 @@ def test_what_is_compiled_is_known_without_compiling():
         shape: int = 0
 
     assert not compiled_for(merge_order, Never)
+
+
+@loop
+def _last_of(array):
+    return array[-1]
+
+
+def test_indices_are_taken_as_they_are_in_loops_and_not_elsewhere():
+    array = np.arange(10)
+    assert _last_of(array[5:]) == 4
+    assert numba.njit(_last_of.py_func)(array[5:]) == 9

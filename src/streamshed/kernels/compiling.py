@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import caching
+from numba.core import caching, types
 from numba.extending import overload
+from numba.np import arrayobj
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_INDEXING = ("context", "builder", "idxty", "idx", "size")
+"""What numba is told of an index, in the releases that are known."""
 
 
 @functools.cache
@@ -72,6 +75,29 @@ def _locked(folder: Path) -> Iterator[None]:
     with (folder / "streamshed.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _count_from_the_start() -> None:
+    """Have kernels take indices as they are; none is negative.
+
+    As in Python, numba counts negative indices from the end. To look for them costs three
+    instructions for each access, a quarter of the time of a loop, and there is no setting for it.
+    Functions with reference counting, those of users among them, stay as they are; so does all if
+    numba is made otherwise one day. With NUMBA_BOUNDSCHECK=1 a negative index is an error.
+    """
+    usual = getattr(arrayobj, "fix_integer_index", None)
+    if usual is None or [*inspect.signature(usual).parameters] != [*_INDEXING]:
+        return
+
+    def taken_as_it_is(context: Any, builder: Any, idxty: Any, idx: Any, size: Any) -> Any:
+        if context.enable_nrt or not idxty.signed:
+            return usual(context, builder, idxty, idx, size)
+        return context.cast(builder, idx, idxty, types.intp)
+
+    arrayobj.fix_integer_index = taken_as_it_is
+
+
+_count_from_the_start()
 
 
 def kernel(function: Function) -> Function:
