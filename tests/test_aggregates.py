@@ -130,3 +130,9 @@ def test_what_cannot_be_is_refused(said: dict[str, object], words: list[str]) ->
         JOIN.replay(streams(1)).aggregate(**asked)
     for word in words:
         assert word in str(error.value)
+
+
+def test_streams_may_have_dots_in_their_names() -> None:
+    rows = pa.table({"k": [1], "ts": [1], "v": [2]})
+    done = ss.join("a.x", "a").on("k").within(5, time="ts").replay({"a.x": rows, "a": rows})
+    assert done.aggregate("a.x.v", over=5)["sum"].to_pylist() == [2.0]

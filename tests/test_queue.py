@@ -17,6 +17,9 @@ from oracles.graph import graphs
 from oracles.queue import Queued, simulate
 from streaming import on_the_wall, rows, whole
 from streamshed.ledger import Ledger
+from streamshed.operators.auto import running_join
+from streamshed.operators.intake import merged
+from streamshed.operators.plan import Plan
 from test_contract import same_ledger, slow_generation
 from test_graph import POLICIES
 from test_graph import spec as graph_spec
@@ -153,5 +156,27 @@ def test_what_cannot_be_is_refused(say, words: list[str]) -> None:
 BOTH = TWO.queue(rows=5).throttle(tuples_per_second=1)
 
 
-def planned(join: ss.Join) -> object:
+def planned(join: ss.Join) -> Plan:
     return join.plan({"a": ROWS.schema, "b": ROWS.schema})
+
+
+@pytest.mark.parametrize(
+    "worths", [[2**60, 2**60 + 5, 2**60 + 1, 2**60 + 3], [1.0, 1 + 5e-14, 1 + 1e-14, 1 + 3e-14]]
+)
+def test_values_that_are_close_are_told_apart(worths: list[float]) -> None:
+    slow = ss.join("a", "b").on("k").within(1000, time="ts").queue(rows=2)
+    a = pa.table({"ts": [0] * 4, "k": [1] * 4, "w": worths})
+    b = pa.table({"ts": [100, 200], "k": [1, 1], "w": [2 * worths[0]] * 2})
+    done = slow.throttle(tuples_per_second=1).shed(by="w").replay(a=a, b=b)
+    assert {row["a"]["w"] for row in done.table.to_pylist()} == {worths[0], worths[1], worths[3]}
+
+
+def test_those_that_wait_are_not_taken_over_by_a_join_without_a_queue() -> None:
+    plan = planned(BOTH)
+    operator = running_join(plan)(plan)
+    parts = [operator.read(position, ROWS.to_batches()[0]) for position in (0, 1)]
+    for _ in operator.process(merged(parts)):
+        pass
+    other = planned(TWO)
+    with pytest.raises(ss.StateError, match=r"queue was .* and is 'none'"):
+        running_join(other).restore(other, operator.snapshot())

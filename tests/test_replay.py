@@ -596,3 +596,23 @@ def test_who_lets_the_clock_begin_may_be_behind_it_and_expires_next() -> None:
     ledger = join.count(a=a, b=b)
     assert (ledger.streams["b"].expired, ledger.streams["b"].stored) == (1, 1)
     assert ledger.results == 1
+
+
+def test_dictionaries_of_times_are_read() -> None:
+    times = pa.array([1, 2], pa.timestamp("ms")).dictionary_encode()
+    rows = pa.table({"k": [1, 2], "ts": times, "day": pa.array([1, 1], pa.date32())})
+    rows = rows.append_column("days", rows["day"].dictionary_encode())
+    done = join("a", "b").on("k").within("10 s", time="ts").replay(a=rows, b=rows)
+    assert done.table.num_rows == 2
+
+
+def test_the_ledger_is_balanced_in_the_middle_of_the_results_of_a_row() -> None:
+    rows = pa.table({"k": [1] * 700, "ts": [0] * 700})
+    for said in (
+        join("a", "b").on("k").within(5, time="ts"),
+        join("a", "b").on("k").within(5, time="ts").keep(rows=600).shed("oldest"),
+        join("a", "b").on("a.k = b.k").within(5, time="ts"),
+    ):
+        batches = said.replay_batches(a=rows, b=rows)
+        for _ in batches:
+            assert batches.ledger.balanced

@@ -113,3 +113,33 @@ def test_a_hundred_thousand_streams_that_come_and_go():
     assert ledger.results == count // 2
     assert len(ledger.streams) == count
     assert sum(stream.stored for stream in ledger.streams.values()) == 11
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [
+        # The hour that comes twice: Python takes the two for the same.
+        pa.array(
+            [1_603_585_800_000_000, 1_603_589_400_000_000], pa.timestamp("us", "Europe/Berlin")
+        ),
+        pa.array([1, 2], pa.timestamp("ns")),
+        pa.array([1, 2], pa.date32()),
+        pa.array([1, 2**64 - 1], pa.uint64()),
+    ],
+    ids=lambda streams: str(streams.type),
+)
+def test_streams_are_told_apart_by_what_is_in_the_column(streams: pa.Array) -> None:
+    said = ss.join(by="s").on("k").within(100, time="ts", late=5)
+    rows = pa.table({"s": streams, "k": [1, 1], "ts": [0, 1]})
+    done = said.replay(rows)
+    assert done.ledger.results == 1
+    assert len(done.ledger.streams) == 2
+    plan = said.plan({"input": rows.schema})
+    operator, made = KeyedJoin(plan), 0
+    for part in (*rows.to_batches(1), *rows.to_batches(1)):
+        operator = KeyedJoin.restore(plan, Snapshot.from_bytes(operator.snapshot().to_bytes()))
+        for found in operator.process(merged([operator.read(0, part)])):
+            assert isinstance(found, Block)
+            made += operator.results(found).num_rows
+    assert made == 1 + 1 + 2  # with every row of the other one that has come
+    assert len(operator.ledger().streams) == 2

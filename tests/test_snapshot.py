@@ -177,3 +177,15 @@ def test_a_snapshot_is_taken_between_batches():
         operator.snapshot()
     assert sum(len(found.time) for found in running) + 2**16 == 160_000
     operator.snapshot()
+
+
+def test_rows_and_units_of_time_are_different_windows():
+    said = join("a", "b").on("k")
+    made = said.within({"a": 10}, time="ts").last({"b": 5})
+    operator = KeyedJoin(plan(made))
+    for other in (
+        said.within({"a": 10, "b": 5}, time="ts"),
+        said.within({"b": 5}, time="ts").last({"a": 10}),
+    ):
+        with pytest.raises(StateError, match="windows was"):
+            KeyedJoin.restore(plan(other), operator.snapshot())

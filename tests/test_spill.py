@@ -29,6 +29,7 @@ from streamshed.ledger import Ledger
 from streamshed.operators import disk
 from streamshed.operators.auto import running_join
 from streamshed.operators.checkpoint import Snapshot
+from streamshed.operators.intake import merged
 from streamshed.operators.revisiting import Revisited
 from streamshed.operators.spilling import SpillingJoin
 from streamshed.operators.table_join import Block
@@ -460,3 +461,45 @@ def test_updates_are_numbered_as_without_a_disk(windows: dict, tmp_path: Path) -
         map(repr, expected.table.to_pylist())
     )
     assert done.ledger.streams == expected.ledger.streams
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_looks_at_the_ledger_meanwhile_changes_nothing(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    tables = {
+        name: pa.table({"k": random.integers(0, 300, 4_000), "ts": np.arange(4_000)})
+        for name in ("l", "r")
+    }
+    exact = ss.join("l", "r").on("k").within({"l": 400, "r": 30}, time="ts")
+    expected = exact.count(tables)
+    with folder() as to:
+        batches = exact.keep(total=200).spill(to=to).replay_batches(tables)
+        handed_out = 0
+        for batch in batches:
+            handed_out += batch.num_rows
+            if random.random() < 0.2:
+                assert batches.ledger.balanced
+                assert batches.ledger.results >= handed_out
+        assert batches.ledger.streams == expected.streams
+        assert batches.ledger.results == handed_out == expected.results
+
+
+def test_budgets_for_each_stream_and_for_all_may_be_exchanged() -> None:
+    data = pa.table({"k": [i % 7 for i in range(60)], "ts": range(60)})
+    exact = ss.join("a", "b").on("k").within(20, time="ts")
+    schemas = {"a": data.schema, "b": data.schema}
+    with folder() as to:
+        plans = [
+            join.spill(to=to).plan(schemas)
+            for join in (exact.keep(rows=4), exact.keep(total=9), exact.keep(rows=6))
+        ]
+        operator = running_join(plans[0])(plans[0])
+        made = 0
+        for number, plan in enumerate(plans):
+            operator = running_join(plan).restore(plan, operator.snapshot())
+            part = data.slice(20 * number, 20).combine_chunks().to_batches()[0]
+            tuples = merged([operator.read(position, part) for position in (0, 1)])
+            made += sum(len(b.time) for b in operator.process(tuples) if isinstance(b, Block))
+        made += sum(len(block.time) for block in operator.finish())
+        assert made == exact.count(a=data, b=data).results
+        operator.close()

@@ -142,19 +142,24 @@ def aggregated(results: pa.Table, windows: Windows, weights: Weights, sampled: b
     return windows.table(ends, rows)
 
 
-def _check_column(results: pa.Schema, of: str) -> None:
-    """Refuse a column that is not there, or is no number."""
-    kinds = {
-        f"{field.name}.{part.name}": part.type
+def _members(results: pa.Schema) -> dict[str, tuple[str, pa.Field]]:
+    """The columns of members, as they are named, each with its stream."""
+    return {
+        f"{field.name}.{part.name}": (field.name, part)
         for field in results
         if pa.types.is_struct(field.type)
         for part in field.type
     }
-    if of not in kinds:
+
+
+def _check_column(results: pa.Schema, of: str) -> None:
+    """Refuse a column that is not there, or is no number."""
+    members = _members(results)
+    if of not in members:
         raise SpecError(
-            f"aggregate(): there is no column {of!r} in the results; there are {listed(kinds)}"
+            f"aggregate(): there is no column {of!r} in the results; there are {listed(members)}"
         )
-    kind = kinds[of]
+    kind = members[of][1].type
     number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
     if not any(is_one(kind) for is_one in number):
         raise SpecError(
@@ -164,8 +169,8 @@ def _check_column(results: pa.Schema, of: str) -> None:
 
 def _columns(results: pa.Table, of: str) -> tuple[npt.NDArray[np.int64], Floats]:
     """The times and values of results, in order of time; those without a value are left out."""
-    stream, _, column = of.partition(".")
-    values = pc.struct_field(results[stream], [column])
+    stream, column = _members(results.schema)[of]
+    values = pc.struct_field(results[stream], [column.name])
     kept = pc.is_valid(values)
     times = results["time"].filter(kept).combine_chunks().view(pa.int64()).to_numpy()
     numbers = values.filter(kept).cast(pa.float64()).to_numpy()

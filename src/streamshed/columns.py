@@ -48,6 +48,12 @@ def find(schema: pa.Schema, stream: str, name: str, role: str, what: str = "stre
     return Column(stream, name, found.value_type if is_a.is_dictionary(found) else found, what)
 
 
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of a schema without rows."""
+    arrays = [column.chunk(0) for column in schema.empty_table().columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def common_key_type(columns: Sequence[Column]) -> pa.DataType:
     """The type in which the key columns of all streams are compared.
 

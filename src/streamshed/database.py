@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from streamshed.arguments import column_name
+from streamshed.columns import no_rows
 from streamshed.errors import InputError, SpecError, StreamshedError
 
 _FIRST_PAUSE = 0.1
@@ -66,7 +67,7 @@ class Postgres:
         version = quoted(self.version)
         chosen = ", ".join(quoted(name) for name in columns)
         settled = "age(xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)"
-        nothing = pa.RecordBatch.from_pylist([], schema=self.schema(what, chosen))
+        nothing = no_rows(self.schema(what, chosen))
         last, looked = None, -self.every
         while True:
             if time.monotonic() < looked + self.every:

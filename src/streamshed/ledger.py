@@ -29,10 +29,14 @@ class StreamLedger:
     queued: int = 0
 
     @property
+    def settled(self) -> int:
+        """Tuples of which it is known what became of them."""
+        return self.stored + self.expired + self.shed + self.filtered + self.late + self.queued
+
+    @property
     def balanced(self) -> bool:
         """Whether every tuple that arrived is accounted for."""
-        rest = self.stored + self.expired + self.shed + self.filtered + self.late + self.queued
-        return self.arrived == rest
+        return self.arrived == self.settled
 
 
 @dataclass(frozen=True)

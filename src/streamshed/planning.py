@@ -12,6 +12,7 @@ from streamshed.columns import Column
 from streamshed.conditions import Cosine, InnerProduct
 from streamshed.equalities import MOST_STREAMS, Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
+from streamshed.operators.intake import stream_names
 from streamshed.operators.plan import Plan, RelationPlan, StreamPlan, WindowPlan
 from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promise, Sketch
 from streamshed.spec import Spec, too_few
@@ -494,7 +495,7 @@ def _windows(spec: Spec, source: _Input, time_type: pa.DataType) -> WindowPlan |
 def _stream_value(value: Any, kind: pa.DataType, by: str) -> Any:
     """A value of the column that tells streams apart, as it is read there."""
     try:
-        return pa.scalar(value, kind).as_py()
+        return stream_names(pa.array([value], kind))[0]
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
         raise SpecError(
             f".within(): a window is given for {value!r}, which is no value of the column {by!r} "

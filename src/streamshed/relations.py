@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamshed.arguments import column_name
-from streamshed.columns import Column, find
+from streamshed.columns import Column, find, no_rows
 from streamshed.errors import InputError, SpecError
 from streamshed.sources import Source, open_source
 
@@ -116,11 +116,11 @@ class Relation:
     def table(self, schema: pa.Schema) -> pa.RecordBatch:
         """The rows that are there from the start, with some of the columns."""
         if self.rows is None:
-            return pa.RecordBatch.from_pylist([], schema=schema)
+            return no_rows(schema)
         batches = list(self.rows.of(schema).batches())
         if len(batches) == 1:  # it may be mapped, and need not be copied
             return batches[0]
-        return pa.concat_batches([pa.RecordBatch.from_pylist([], schema=schema), *batches])
+        return pa.concat_batches([no_rows(schema), *batches])
 
     def check_changes(self, needed: list[str]) -> None:
         """Refuse changes that do not have the columns that are needed of them."""

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamshed.aggregates import Weights, Windows, aggregated
+from streamshed.columns import no_rows
 from streamshed.errors import InputError, SpecError
 from streamshed.join import Join
 from streamshed.ledger import Ledger
@@ -296,7 +297,7 @@ class _Feed:
     def fill(self) -> None:
         """Read on if nothing waits."""
         if self.pending is None:
-            self._read(pa.RecordBatch.from_pylist([], schema=self.source.schema), NOWHERE)
+            self._read(no_rows(self.source.schema), NOWHERE)
         while (
             self.following is not None and self.pending is not None and not len(self.pending.time)
         ):

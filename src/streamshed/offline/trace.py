@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from streamshed.columns import no_rows
 from streamshed.errors import SpecError, StreamshedError
 from streamshed.join import Join
 from streamshed.kernels.core import BOUNDLESS
@@ -118,7 +118,7 @@ def _unbounded(plan: Plan) -> KeyedJoin:
 
 
 def _tuples(operator: KeyedJoin, position: int, source: Source) -> Tuples:
-    nothing = pa.RecordBatch.from_pylist([], schema=source.schema)
+    nothing = no_rows(source.schema)
     whole = Tuples.concatenated(
         [operator.intake.read(position, rows, NOWHERE) for rows in (nothing, *source.batches())]
     )

@@ -29,6 +29,9 @@ where the user's columns do not tell it."""
 MAY_CHANGE = {"budget", "policy", "seed", "estimate"}
 """What may be changed between two runs: it takes effect, and the rows that are stored stay."""
 
+OPTIONAL = ("queue", "shares", "attributes")
+"""What a state says of the join that made it only if that has any."""
+
 SegmentName = tuple[int, int]
 """The position of the input, and the segment's number there."""
 
@@ -50,13 +53,14 @@ class Head:
         Raises:
             StateError: if the state cannot serve the join; it says what has changed.
         """
-        changed = {part for part, now in about.items() if self.about.get(part) != now}
+        parts = [*about, *(part for part in OPTIONAL if part in self.about and part not in about)]
+        changed = {part for part in parts if self.about.get(part) != about.get(part)}
         if changed - MAY_CHANGE:
             said = "; ".join(
-                f"{part} was {self.about[part]!r} and is {about[part]!r}"
+                f"{part} was {self.about[part]!r} and is {about.get(part, 'none')!r}"
                 if part in self.about
                 else f"it kept no {part}"
-                for part in about
+                for part in parts
                 if part in changed - MAY_CHANGE
             )
             raise StateError(
@@ -70,7 +74,9 @@ class Head:
         words = {"version": VERSION, "about": self.about, "numbers": self.numbers}
         parts = dict(self.arrays)
         parts["head"] = np.frombuffer(json.dumps(words).encode(), np.uint8)
-        names = to_ipc(pa.record_batch({"name": pa.array(self.names)}))
+        large = any(isinstance(name, int) and name >= 2**63 for name in self.names)
+        kind = pa.uint64() if large else None
+        names = to_ipc(pa.record_batch({"name": pa.array(self.names, kind)}))
         parts["names"] = np.frombuffer(names, np.uint8)
         return _archive(parts, compressed=True)
 

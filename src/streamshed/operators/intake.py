@@ -59,19 +59,41 @@ class Tuples(NamedTuple):
 
 @dataclass
 class StreamNames:
-    """Numbers for streams that are told apart by a column."""
+    """Numbers for streams that are told apart by a column, by its values; see `stream_names`."""
 
     number: dict[Any, int] = field(default_factory=dict)
 
     def numbers(self, values: pa.Array) -> npt.NDArray[np.int32]:
         """The number of each value; a new value gets the next one."""
         encoded = values.dictionary_encode(null_encoding="encode")
+        names = stream_names(encoded.dictionary)
         known = np.array(
-            [self.number.setdefault(v, len(self.number)) for v in encoded.dictionary.to_pylist()],
-            np.int32,
+            [self.number.setdefault(name, len(self.number)) for name in names], np.int32
         )
         numbers: npt.NDArray[np.int32] = known[encoded.indices.to_numpy()]
         return numbers
+
+
+def stream_names(values: pa.Array) -> list[Any]:
+    """Values of the column that tells streams apart, as they are told apart.
+
+    Times are taken as numbers: of those that Python knows, two may be equal that are not the same.
+    """
+    kind = values.type
+    if pa.types.is_temporal(kind):
+        values = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    names: list[Any] = values.to_pylist()
+    return names
+
+
+def shown_names(names: Sequence[Any], kind: pa.DataType) -> list[Any]:
+    """Names of streams for the eye: times, whose names are numbers, in words."""
+    kind = _plain_type(kind)
+    if not pa.types.is_temporal(kind):
+        return [*names]
+    numbers = pa.array(names, pa.int32() if kind.bit_width == 32 else pa.int64())
+    shown: list[Any] = numbers.view(kind).cast(pa.string()).to_pylist()
+    return shown
 
 
 @dataclass

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamshed.columns import no_rows
+
 PLACE_BITS = 32
 PLACE_OFFSET = (1 << PLACE_BITS) - 1
 """A place is a segment's number, and below it the offset there."""
@@ -59,7 +61,7 @@ class Payload:
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
         if len(places) == 0 or len(schema) == 0:
-            return pa.RecordBatch.from_pylist([], schema=schema)
+            return no_rows(schema)
         absent = places < 0
         missing = absent.any()
         number = places >> PLACE_BITS

@@ -256,7 +256,10 @@ class Plan:
             for stream in self.streams
             for column in stream.schema
         }
-        windows = [stream.window or stream.last for stream in self.streams]
+        windows = [
+            stream.window if stream.last is None else f"{stream.last} rows"
+            for stream in self.streams
+        ]
         return {
             "streams": ", ".join(stream.name for stream in self.streams)
             if self.by is None

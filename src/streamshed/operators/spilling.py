@@ -101,6 +101,7 @@ class SpillingJoin(KeyedJoin):
         self.door = new_door(len(self.budget))
         self.on_disk: Ints = np.zeros(self.shape.lanes, np.int64)
         self.credit = 0
+        self.visited: set[int] = set()
         self.figures = Spilled()
         self.latest = NEVER
         self.coming = 0
@@ -261,15 +262,16 @@ class SpillingJoin(KeyedJoin):
 
     def _visit(self, numbers: list[int]) -> Iterator[Block]:
         """Join the rows of some partitions that wait, in the order of their arrival."""
-        visitor, before = self.visitor, int(self.visitor.core.numbers[RESULTS])
         partitions = [self.aside.of[number] for number in numbers]
         rows, worth = self.aside.to_visit(partitions)
         largest = max(partition.size for partition in partitions)
         arrivals = np.ascontiguousarray(rows["arrival"])
         tuples = as_tuples(rows)._replace(worth=worth)
-        for block in visitor.visit(tuples, arrivals, largest):
+        self.visited = {*numbers}
+        for block in self.visitor.visit(tuples, arrivals, largest):
+            self.core.numbers[RESULTS] += len(block.time)
             yield self._emitted(block)
-        self.core.numbers[RESULTS] += visitor.core.numbers[RESULTS] - before
+        self.visited = set()
         self._noted(revisited=self.figures.revisited + len(numbers))
         for number, partition in zip(numbers, partitions, strict=True):
             self.aside.keep(number, [*partition.pieces()], [])
@@ -367,7 +369,7 @@ class SpillingJoin(KeyedJoin):
         self._leave(gone, SHED)
 
     def _let_go(self, exactly: bool = False) -> None:
-        """Give up rows on disk that can meet nothing any more.
+        """Give up rows on disk that can meet nothing any more, but for those that are joined now.
 
         Args:
             exactly: all of them, not only where all of a piece are so.
@@ -380,7 +382,7 @@ class SpillingJoin(KeyedJoin):
         np.minimum.at(oldest, noted["hash"] & LOWEST, noted["time"])
         for number, partition in enumerate(self.aside.of):
             horizon = min(self._horizon(partition), int(oldest[number]))
-            if horizon == NEVER:
+            if horizon == NEVER or number in self.visited:
                 continue
             kept = []
             for piece in partition.joined:
@@ -476,11 +478,12 @@ class SpillingJoin(KeyedJoin):
         self.on_disk[:] = said["on disk"]
         self.door.spilled[said["spilled"]] = True
         self.door.numbers[:] = said["door"]
-        self.door.left[:] = said["left"]
-        self.offered = said["offered"]
         if "budget" in changed:
             self._put_down(self._flushed())
             self._begin_round()
+        else:
+            self.door.left[:] = said["left"]
+            self.offered = said["offered"]
 
     def _about(self) -> dict[str, str]:
         return super()._about() | {"budget": self.said.about()["budget"]}

@@ -28,6 +28,7 @@ from streamshed.kernels.core import (
 from streamshed.kernels.sampling import count_followed, sample_layout
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.operators.buffers import (
+    EMITTING,
     LATECOMERS,
     MADE,
     MEMBERS,
@@ -36,7 +37,7 @@ from streamshed.operators.buffers import (
     out_room,
     work_room,
 )
-from streamshed.operators.intake import Intake, Tuples, needs_check
+from streamshed.operators.intake import Intake, Tuples, needs_check, shown_names
 from streamshed.operators.keyed_loop import (
     DONE,
     advance,
@@ -333,8 +334,11 @@ class TableJoin:
         counts = self.core.counts.reshape(-1, FATES).tolist()
         names: list[Any] = [stream.name for stream in self.plan.streams]
         if self.plan.by is not None:
-            names = list(self.intake.names.number)
+            kind = self.plan.streams[0].schema.field(self.plan.by).type
+            names = shown_names([*self.intake.names.number], kind)
         streams = {name: StreamLedger(*row) for name, row in zip(names, counts, strict=False)}
+        if self.work.cursor[EMITTING]:  # whose results are still handed out is yet to come
+            streams = {name: replace(s, arrived=s.settled) for name, s in streams.items()}
         return Ledger(
             streams,
             results=int(self.core.numbers[RESULTS]) - self.rejected,

@@ -157,6 +157,15 @@ def release(queue, place):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _promises_less(queue, place, other):  # type: ignore[no-untyped-def]
+    """Whether a tuple that waits promises less than another, or is worth less."""
+    if queue.promise[place] != queue.promise[other]:
+        return queue.promise[place] < queue.promise[other]
+    worth = queue.tuples.worth
+    return worth.size > 0 and worth[place] < worth[other]
+
+
+@kernel
 def shed_waiting(core, queue):  # type: ignore[no-untyped-def]
     """Shed one of those that wait: the first of those that promise least, or one drawn."""
     numbers = queue.numbers
@@ -168,10 +177,7 @@ def shed_waiting(core, queue):  # type: ignore[no-untyped-def]
     before, place = np.int64(NONE), numbers[FIRST]
     position = 0
     while place != NONE:
-        lower = (
-            position == drawn if queue.at_random else queue.promise[place] < queue.promise[found]
-        )
-        if lower:
+        if position == drawn or (not queue.at_random and _promises_less(queue, place, found)):
             found, found_before = place, before
         before, place = place, queue.after[place]
         position += 1

@@ -71,11 +71,6 @@ def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
     return core.rows[item].arrival < core.rows[other].arrival
 
 
-@implements(hooks.urgency, ColumnState)
-def _urgency(policy, core, batch, i):  # type: ignore[no-untyped-def]
-    return np.float64(batch.worth[i])
-
-
 @implements(hooks.admits, ColumnState)
 def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
     return worth >= policy.worth[heap_top(policy, pool)]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamshed.columns import no_rows
 from streamshed.kernels.core import NEVER
 from streamshed.operators.checkpoint import from_ipc, to_ipc
 from streamshed.operators.intake import newest_time
@@ -88,7 +89,7 @@ class Pack:
             else:
                 blobs = [rows]
         else:
-            empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+            empty = no_rows(self.schema)
             blobs = [empty for _ in self.labels]
         labels = [*self.labels, *(self.labels[shard] for shard, _ in guests)]
         streams = [self.position] * len(self.labels) + [GUESTS] * len(guests)

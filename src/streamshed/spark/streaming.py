@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 
+from streamshed.columns import no_rows
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.operators.auto import running_join
 from streamshed.operators.plan import Plan, ThrottlePlan
@@ -256,7 +257,7 @@ def compiled(plan: Plan) -> Plan:
     """Compile the loop of a plan here, once, so that workers find it in the cache."""
     join = running_join(plan)(plan)
     for position, source in enumerate(plan.streams):
-        empty = pa.RecordBatch.from_pylist([], schema=source.schema)
+        empty = no_rows(source.schema)
         join.read(position, empty)
     join.warm()
     return plan
