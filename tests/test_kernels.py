@@ -235,6 +235,7 @@ def _last_of(array):
     return array[-1]
 
 
+@pytest.mark.skipif(bool(numba.config.BOUNDSCHECK), reason="such an index is an error then")
 def test_indices_are_taken_as_they_are_in_loops_and_not_elsewhere():
     array = np.arange(10)
     assert _last_of(array[5:]) == 4
