@@ -38,7 +38,9 @@ def main(folder: Path) -> None:
     if not folder.exists():
         for _ in FunnelWorkload(seed=1).write(folder):
             pass
-    spark = SparkSession.builder.appName("ad funnel").getOrCreate()
+    # Spark's own 200 partitions would cost 200 tasks in every batch; a few for each core do.
+    builder = SparkSession.builder.appName("ad funnel").config("spark.sql.shuffle.partitions", 4)
+    spark = builder.getOrCreate()
     streams = {
         name: spark.readStream.schema(schema).parquet(str(folder / name))
         for name, schema in SCHEMAS.items()

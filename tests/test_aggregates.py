@@ -117,6 +117,8 @@ def test_timestamps_and_no_results() -> None:
     ("said", "words"),
     [
         ({"of": "a.w"}, ["'a.w'", "'a.k'", "'b.v'"]),
+        ({"of": "a.kk"}, ["'a.kk'", "Did you mean 'a.k'?"]),
+        ({"of": "v"}, ["no column 'v'", "'a.v'"]),
         ({"of": "a.s"}, ["'a.s'", "string", "name a number"]),
         ({"over": 0}, ["`over` is 0", "above 0"]),
         ({"every": 0}, ["`every` is 0", "above 0"]),

@@ -118,7 +118,27 @@ def test_late_rows_are_noted(files, tmp_path):
     pq.write_table(shuffled, tmp_path / "a.parquet")
     done = run("replay", *inputs, *WINDOW)
     assert "note: rows came out of order" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert sum(not line.startswith("compiling") for line in done.stderr.splitlines()) == 1
+
+
+def test_replay_says_when_it_compiles(files, monkeypatch, tmp_path):
+    import numba
+
+    from streamshed import cli
+
+    inputs, _ = files
+    quiet = run("replay", *inputs, *WINDOW) and run("replay", *inputs, *WINDOW)
+    assert "compiling" not in quiet.stderr
+    counted = cli._written
+
+    def slow(*said):
+        numba.njit(lambda x: x + 1)(1)
+        numba.njit(lambda x: x + 2)(1)
+        return counted(*said)
+
+    monkeypatch.setattr(cli, "_written", slow)
+    told = run("replay", *inputs, *WINDOW, "--out", str(tmp_path / "out.parquet"))
+    assert told.stderr.count("compiling for this kind of join: once") == 1
 
 
 @pytest.mark.parametrize(
@@ -132,6 +152,10 @@ def test_late_rows_are_noted(files, tmp_path):
         (["replay", "a=1", "b=2", "--on", "k", "--within", "1 s"], ["--time"]),
         (["replay", "a=1", "b=2", "--on", "k", "--within", "soon", "--time", "ts"], ["'soon'"]),
         (["replay", "a=1", "b=2", "--on", "k", "--on", "a=x"], ["'k'", "--on clicks=ad_id"]),
+        (
+            ["replay", "a=1", "b=2", "--on", "a.x = b.x", "--last", "5"],
+            ["--on 'a.x = b.x'", "key columns only", "STREAM=COLUMN"],
+        ),
         (["replay", "a=1", "b=2", *WINDOW, "--shed", "oldst"], ["'oldst'", "oldest"]),
         (["replay", "a=1", "b=2", *WINDOW, "--select", "c.x"], ["no stream 'c'", "'a', 'b'"]),
         (["replay", "a=1", "b=2", *WINDOW, "--clock", "mid"], ["'mid'", "'min' or 'max'"]),
@@ -269,6 +293,8 @@ def test_doctor_says_what_is_there(monkeypatch, tmp_path):
     shown = run("doctor").stdout
     for words in ("python", "numba", "pyarrow", "java", "kernels", "cached", tmp_path.name):
         assert words in shown
+    assert "shared key" in shown
+    assert "auto" not in shown
     monkeypatch.setenv("STREAMSHED_DATA", str(tmp_path / "gone"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     shown = run("doctor").stdout

@@ -63,6 +63,7 @@ def test_describe_is_read_back(span):
     ("said", "words"),
     [
         ("10 parsecs", ["'10 parsecs'", "'parsecs' is not a unit", "minute", "'secs'"]),
+        ("5m", ["'m' is not a unit", "minute (min)", "Did you mean 'min'?"]),
         ("3 months", ["'months' is not a unit"]),
         ("10", ["'10'", "no duration", "'10 minutes'"]),
         ("", ["''", "no duration"]),

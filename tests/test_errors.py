@@ -40,6 +40,7 @@ def test_errors_are_value_errors():
         (lambda: TWO.on("a.x = b.x"), ["'a.x' in 'a.x = b.x'", "'clicks', 'orders'"]),
         (lambda: TWO.on("clicks.x = orders."), ["'orders.'", "'clicks.x'"]),
         (lambda: TWO.on("clicks.x = orders.x = 3"), ["each pair by itself"]),
+        (lambda: TWO.on("clicks.x == orders.x"), ["a single one", "'clicks.x = orders.x'"]),
         (lambda: TWO.on("clicks.x = orders.x", "k"), ["'k'", "no equality", "say either"]),
         (lambda: TWO.on("clicks.x = clicks.y"), ["two columns of stream 'clicks'", "filter"]),
         (
@@ -98,6 +99,7 @@ def test_errors_are_value_errors():
         # keep
         (TWO.keep, ["None", "exactly one", ".keep(rows=1000)"]),
         (lambda: TWO.keep(rows=1, total=2), ["1", "2", "exactly one"]),
+        (lambda: TWO.keep(rows=0), ["0", "1 or more", "for no budget leave .keep() out"]),
         (lambda: TWO.keep(rows=False), ["False", "whole number"]),
         (lambda: TWO.keep(total=-3), ["`total`", "-3", "1 or more"]),
         (lambda: TWO.keep(rows={"clicks": 0}), ["budget of stream 'clicks'", "0"]),
@@ -163,6 +165,14 @@ def planned(said, clicks=(), orders=(), **other):
                 TWO.within({"clicks": "1 s"}, time={"clicks": "ts"}).last({"orders": 5})
             ),
             ["no time column for 'orders'", ".last(100, time='ts')"],
+        ),
+        (
+            lambda: planned(TIMED.throttle(tuples_per_second=5)),
+            ["`tuples_per_second` is 5.0", "add .queue(rows=…)"],
+        ),
+        (
+            lambda: planned(TIMED.queue(rows=5)),
+            [".queue() says 5", "add .throttle(tuples_per_second=…)"],
         ),
         (lambda: planned(TWO.within(5, time="ts")), ["window of stream 'clicks'", "5", "seconds"]),
         (
@@ -298,6 +308,35 @@ TIMES = ["column 'ts' of stream 'clicks'", "column 'ts' of stream 'orders'"]
     ],
 )
 def test_data_that_does_not_fit_is_refused(say, words):
+    with pytest.raises(InputError) as error:
+        say()
+    for word in words:
+        assert word in str(error.value)
+
+
+ROWS = pa.table({"k": [1], "ts": [1]})
+
+
+@pytest.mark.parametrize(
+    ("say", "words"),
+    [
+        (lambda: TWO.last(5).replay(ROWS, ROWS), ["2 inputs", "replay(clicks=…, orders=…)"]),
+        (lambda: TWO.last(5).count(ROWS, ROWS), ["2 inputs", "count(clicks=…, orders=…)"]),
+        (lambda: TWO.last(5).replay_batches(ROWS, ROWS), ["replay_batches(clicks=…, orders=…)"]),
+        (lambda: TWO.last(5).stream(1, 2, 3), ["3 inputs", "stream(clicks=…, orders=…)"]),
+        (lambda: TWO.last(5).stream_aggregate("k", 1, 2, over=5), ["stream_aggregate(clicks=…"]),
+        (lambda: BY.last(5).replay(ROWS, ROWS), ["2 inputs", "'sensor'", "give the one"]),
+        (
+            lambda: TWO.last(5).replay(clicks={"k": [1]}, orders=ROWS),
+            ["stream 'clicks'", "a dict cannot be read", "pyarrow.table("],
+        ),
+        (
+            lambda: TWO.last(5).replay(clicks=ROWS, orders=[1]),
+            ["stream 'orders'", "the list gives a int", "pyarrow.table("],
+        ),
+    ],
+)
+def test_inputs_that_cannot_be_read_or_told_apart(say, words):
     with pytest.raises(InputError) as error:
         say()
     for word in words:

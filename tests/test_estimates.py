@@ -143,10 +143,12 @@ def test_nothing_is_followed_by_choice_or_where_nothing_is_shed() -> None:
     assert (ledger.missed, ledger.missed_lately, ledger.recall) == (None, None, None)
     assert ledger.sample_bytes == ledger.sample_rate == 0
     assert "missed" not in str(ledger)
+    assert "what shedding cost is not estimated" in str(ledger)
     _, exact = replayed(workload.unbounded())
     assert exact.missed == exact.missed_lately == Estimate(0, 0, 0)
     assert exact.recall == Estimate(1, 1, 1)
     assert exact.sample_bytes == 0
+    assert "not estimated" not in str(exact)
     _, ample = replayed(replace(workload, keep_rows=(500, 500, 500), rate=None))
     assert ample.missed == Estimate(0, 0, 0)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamshed.durations import parse, to_units
-from streamshed.errors import SpecError, listed
+from streamshed.errors import SpecError, listed, suggestion
 from streamshed.estimates import Estimate
 
 PIECES = 16
@@ -91,12 +91,11 @@ class Windows:
         length = to_units(parse(over, "`over`"), timestamps, "`over`")
         step = length if every is None else to_units(parse(every, "`every`"), timestamps, "`every`")
         if length <= 0 or step <= 0:
-            raise SpecError(
-                f"aggregate(): `over` is {over!r} and `every` is {every!r}; give lengths above 0"
-            )
+            said = f"`over` is {over!r}" + ("" if every is None else f" and `every` is {every!r}")
+            raise SpecError(f"of aggregates {said}; give lengths above 0")
         for part in quantiles:
             if not isinstance(part, int | float) or not 0 <= part <= 1:
-                raise SpecError(f"aggregate(): the quantile {part!r} is no part; give 0 to 1")
+                raise SpecError(f"of aggregates the quantile {part!r} is no part; give 0 to 1")
         _check_column(results, of)
         return cls(of, length, step, tuple(quantiles), time)
 
@@ -157,13 +156,14 @@ def _check_column(results: pa.Schema, of: str) -> None:
     members = _members(results)
     if of not in members:
         raise SpecError(
-            f"aggregate(): there is no column {of!r} in the results; there are {listed(members)}"
+            f"there is no column {of!r} in the results to aggregate; there are {listed(members)}."
+            f"{suggestion(of, members)}"
         )
     kind = members[of][1].type
     number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
     if not any(is_one(kind) for is_one in number):
         raise SpecError(
-            f"aggregate(): {of!r} is of type {kind} and cannot be summed; name a number"
+            f"the column {of!r} is of type {kind} and cannot be aggregated; name a number"
         )
 
 

@@ -281,7 +281,10 @@ def replay(
     seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A Parquet file for the results.")] = None,
 ) -> None:
-    """Join Parquet files, and print what became of every row.
+    """Join Parquet files by a key that all streams share, and print what became of every row.
+
+    Equalities between pairs, conditions, relations, queues, throttles, spilling and aggregates are
+    for joins said in Python.
 
     For example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts
     """
@@ -318,10 +321,31 @@ def _replayed(said: Join, inputs: dict[str, str], out: Path | None) -> Ledger:
     """Run the join, write the results if there is a file for them, and give back the ledger."""
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
-        ledger = said.count(inputs) if out is None else _written(said, inputs, out)
+        with _told_of_compiling():
+            ledger = said.count(inputs) if out is None else _written(said, inputs, out)
     for note in noted:
         typer.echo(f"note: {note.message}", err=True)
     return ledger
+
+
+@contextmanager
+def _told_of_compiling() -> Iterator[None]:
+    """Say it once if anything has to be compiled, which takes its time."""
+    from numba.core import event
+
+    told: list[str] = []
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        def on_start(self, _: Any) -> None:
+            if not told:
+                told.append("compiling for this kind of join: once, it is cached")
+                typer.echo(told[0], err=True)
+
+        def on_end(self, _: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
 
 
 def _written(said: Join, inputs: dict[str, str], out: Path) -> Ledger:
@@ -360,6 +384,12 @@ def _keyed(said: Join, columns: Sequence[str]) -> Join:
         return said.on(*columns)
     by_stream: dict[str, list[str]] = {}
     for text in columns:
+        stream = text.partition("=")[0]
+        if stream not in said.streams and ("." in stream or stream != stream.strip()):
+            raise SpecError(
+                f"--on {text!r}: this command joins by key columns only; give --on COLUMN, or --on "
+                f"STREAM=COLUMN for every stream. In Python it is .on({text!r})"
+            )
         for stream, column in _named([text], "a key column", "--on clicks=ad_id").items():
             by_stream.setdefault(stream, []).append(column)
     return said.on(**by_stream)
@@ -428,7 +458,7 @@ def _outcome(claim: Any) -> str:
 @app.command()
 def bench(
     name: Annotated[
-        str, typer.Argument(help="Which: graph, keyed, nested, policies, spark or star.")
+        str, typer.Argument(help="Which: graph, keyed, nested, policies, snjoin, spark or star.")
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
@@ -503,15 +533,19 @@ def _java() -> tuple[int, str]:
 def _kernels() -> str:
     from streamshed.kernels.compiling import compiled_for
     from streamshed.operators.keyed_loop import run
-    from streamshed.policies import NAMED, ByColumn, Exact, Importance, Policy
+    from streamshed.policies import NAMED, Auto, ByColumn, Exact, Importance, Policy
 
     policies: dict[str, type[Policy]] = {"exact": Exact, **NAMED, "by column": ByColumn}
     del policies[Importance.name]  # which has no part in joins on a shared key
+    del policies[Auto.name]  # which goes by the loops of others
     ready = [name for name, policy in policies.items() if compiled_for(run, policy.state)]
     missing = [name for name in policies if name not in ready]
     if not missing:
-        return "compiled and cached for every policy"
-    return f"cached for {', '.join(ready) or 'no policy'}; compiled when used: {', '.join(missing)}"
+        return "joins on a shared key: compiled and cached for every policy"
+    return (
+        f"joins on a shared key: cached for {', '.join(ready) or 'no policy'}; compiled when used: "
+        f"{', '.join(missing)}"
+    )
 
 
 def _data() -> str:

@@ -39,6 +39,8 @@ _SHORT = {
 _UNITS = _SPOKEN | {short: _SPOKEN[unit] for short, unit in _SHORT.items()}
 # Symbols have no plural: "10 hs" or "5 uss" is a slip of the pen.
 _UNITS |= {f"{unit}s": size for unit, size in _UNITS.items() if len(unit) > 2}
+_MEANT = {"m": "min", "d": "day", "w": "week"}
+"""What is meant by letters that are no units here, of which "m" could be several."""
 _TERM = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([^\W\d]+)\s*", re.ASCII)
 
 
@@ -58,7 +60,7 @@ def parse(said: object, what: str = "the duration") -> Duration:
         >>> parse("10 parsecs", "the window")
         Traceback (most recent call last):
         streamshed.errors.SpecError: the window is '10 parsecs', but 'parsecs' is not a unit; \
-use us, ms, second, minute, hour, day or week. Did you mean 'secs'?
+use us, ms, second (s), minute (min), hour (h), day or week. Did you mean 'secs'?
     """
     if isinstance(said, str):
         amount = _microseconds(said, what)
@@ -137,9 +139,10 @@ def _microseconds(said: str, what: str) -> int:
     while term := _TERM.match(text, position):
         number, unit = term.groups()
         if unit not in _UNITS:
+            close = f" Did you mean {_MEANT[unit]!r}?" if unit in _MEANT else ""
             raise SpecError(
-                f"{what} is {said!r}, but {unit!r} is not a unit; use us, ms, second, minute, "
-                f"hour, day or week.{suggestion(unit, _UNITS)}"
+                f"{what} is {said!r}, but {unit!r} is not a unit; use us, ms, second (s), minute "
+                f"(min), hour (h), day or week.{close or suggestion(unit, _UNITS)}"
             )
         total += Fraction(number) * _UNITS[unit]
         position = term.end()

@@ -133,6 +133,11 @@ def are_equalities(said: Sequence[object]) -> TypeGuard[Sequence[str]]:
 
 
 def _pair(text: str, names: Names) -> tuple[Place, Place]:
+    if "==" in text:
+        raise SpecError(
+            f"{_METHOD}: {text!r} has two equals signs; use a single one, as in "
+            f"{text.replace('==', '=')!r}"
+        )
     sides = text.split("=")
     if len(sides) != 2:
         raise SpecError(

@@ -219,8 +219,8 @@ time='ts')
                 "come and go and have no budgets of their own; give `total`"
             )
         budget = Budget(
-            rows=None if rows is None else self.names().read(rows, method, "budget", positive),
-            total=None if total is None else positive(total, f"{method}: `total`"),
+            rows=None if rows is None else self.names().read(rows, method, "budget", _budget),
+            total=None if total is None else _budget(total, f"{method}: `total`"),
         )
         return replace(self, budget=budget)
 
@@ -229,7 +229,8 @@ time='ts')
     ) -> Join:
         """Say which rows leave when a window is full; without it, `density` decides.
 
-        Through a relation it is `importance` where rows are weighed, and `oldest` where not.
+        In joins by a condition, and with `estimate(rate=0)`, it is `oldest`; by equalities between
+        pairs, and with a queue, `sketch`.
 
         Args:
             policy: The name of a policy, or one made from `streamshed.policies`.
@@ -502,6 +503,14 @@ time='ts')
 
     def __repr__(self) -> str:
         return written(self)
+
+
+def _budget(said: object, what: str) -> int:
+    """Read how many rows may be held."""
+    try:
+        return positive(said, what)
+    except SpecError as error:
+        raise SpecError(f"{error}; for no budget leave .keep() out") from None
 
 
 def _check_covered(columns: PerStream[str], streams: tuple[str, ...], method: str) -> None:

@@ -151,6 +151,8 @@ class Ledger:
             said[0] += f" of importance {self.importance:,.6g}"
         if self.missed is not None and self.missed.high > 0:
             said.append(f"{self.missed} missed: {self.recall:.1%} were made")
+        elif self.missed is None and any(stream.shed for stream in self.streams.values()):
+            said.append("what shedding cost is not estimated")
         if self.missed_lately is not None and self.missed_lately.high > 0:
             said.append(f"{self.missed_lately} missed lately")
         if len(self.shed_by) > 1:

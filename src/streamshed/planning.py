@@ -14,7 +14,16 @@ from streamshed.equalities import MOST_STREAMS, Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.operators.intake import stream_names
 from streamshed.operators.plan import Plan, RelationPlan, StreamPlan, WindowPlan
-from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promise, Sketch
+from streamshed.policies import (
+    ByColumn,
+    Density,
+    Exact,
+    Oldest,
+    Pairwise,
+    Policy,
+    Promise,
+    Sketch,
+)
 from streamshed.spec import Spec, too_few
 from streamshed.timing import (
     clock_of,
@@ -116,11 +125,7 @@ def _check_complete(spec: Spec) -> None:
         raise too_few(spec.streams)
     elif _by_attributes(spec):
         _check_graph(spec)
-    if (spec.queue_rows is None) != (spec.speed is None):
-        raise SpecError(
-            f".queue() says {spec.queue_rows}, and .throttle() {spec.speed}: rows wait because the "
-            "join takes only so many; say both, or neither"
-        )
+    _check_waiting(spec)
     bare = [
         stream
         # A join by a column has no names, and one window for its one input.
@@ -142,6 +147,20 @@ def _check_complete(spec: Spec) -> None:
         raise SpecError(
             f"there is no time column for {listed(timeless)}, but times are compared over all "
             "streams; name it, as in .last(100, time='ts')"
+        )
+
+
+def _check_waiting(spec: Spec) -> None:
+    """Refuse a queue without the speed at which rows are taken, and the other way round."""
+    if spec.queue_rows is not None and spec.speed is None:
+        raise SpecError(
+            f".queue() says {spec.queue_rows}, but not how fast rows are taken, so that none would "
+            "wait; say both: add .throttle(tuples_per_second=…), or leave .queue() out"
+        )
+    if spec.queue_rows is None and spec.speed is not None:
+        raise SpecError(
+            f".throttle(): `tuples_per_second` is {spec.speed}, but not how many rows may wait "
+            "until they are taken; say both: add .queue(rows=…), or leave .throttle() out"
         )
 
 
@@ -271,6 +290,12 @@ def _check_policy(plan: Plan) -> None:
         raise SpecError(
             f"shed({plan.policy.name!r}) ranks keys by what becomes of them, and rows that meet by "
             f"{plan.pairwise} are matched without; use 'oldest', 'random' or by=column"
+        )
+    if plan.pairwise is not None and isinstance(plan.policy, Sketch | Pairwise):
+        raise SpecError(
+            f"shed({plan.policy.name!r}) ranks rows by columns that are equal in all members, and "
+            f"rows that meet by {plan.pairwise} are compared otherwise; use 'oldest', 'random' or "
+            "by=column"
         )
     if plan.through is not None and plan.policy.ranks_keys:
         raise SpecError(

@@ -79,35 +79,41 @@ class Running(Spec):
 
         return make_plan(self, schemas)
 
-    def replay(self, data: Any = None, /, **streams: Any) -> Replayed:
+    def replay(self, data: Any = None, /, *more: Any, **streams: Any) -> Replayed:
         """Run the join here, on Arrow data; see `streamshed.replay.replay`.
 
         Args:
             data: The input whose streams a column tells apart, or a mapping from streams to inputs.
+            more: Nothing; who gives several inputs by position is told to name them.
             streams: Or the input of each stream.
         """
+        self._check_named(more, "replay")
         # Runtimes stand above the join and are chosen late, hence no import statement.
         result: Replayed = importlib.import_module("streamshed.replay").replay(self, data, streams)
         return result
 
-    def replay_batches(self, data: Any = None, /, **streams: Any) -> ReplayedBatches:
+    def replay_batches(self, data: Any = None, /, *more: Any, **streams: Any) -> ReplayedBatches:
         """Run the join here, batch by batch; see `streamshed.replay.replay_batches`.
 
         Args:
             data: The input whose streams a column tells apart, or a mapping from streams to inputs.
+            more: Nothing; who gives several inputs by position is told to name them.
             streams: Or the input of each stream.
         """
+        self._check_named(more, "replay_batches")
         runtime = importlib.import_module("streamshed.replay")
         batches: ReplayedBatches = runtime.replay_batches(self, data, streams)
         return batches
 
-    def count(self, data: Any = None, /, **streams: Any) -> Ledger:
+    def count(self, data: Any = None, /, *more: Any, **streams: Any) -> Ledger:
         """Run the join here without building its results; the ledger counts them.
 
         Args:
             data: The input whose streams a column tells apart, or a mapping from streams to inputs.
+            more: Nothing; who gives several inputs by position is told to name them.
             streams: Or the input of each stream.
         """
+        self._check_named(more, "count")
         ledger: Ledger = importlib.import_module("streamshed.replay").count(self, data, streams)
         return ledger
 
@@ -115,7 +121,7 @@ class Running(Spec):
         self,
         data: Mapping[str, DataFrame] | DataFrame | None = None,
         /,
-        *,
+        *more: DataFrame,
         shards: int | None = None,
         late_to: str | None = None,
         rates: Mapping[str, float] | None = None,
@@ -126,12 +132,14 @@ class Running(Spec):
         Args:
             data: The DataFrame whose streams a column tells apart, or a mapping from streams to
                 DataFrames.
+            more: Nothing; who gives several DataFrames by position is told to name them.
             shards: In how many parts the join is done; as many as there are cores, unless said.
             late_to: A folder for the rows that come too late.
             rates: How many rows of each stream come, relative to the others, where streams share no
                 key; counted if they do not stream, and taken for equal unless said.
             streams: Or the DataFrame of each stream.
         """
+        self._check_named(more, "stream")
         frames = self._frames(data, streams)
         runtime = importlib.import_module("streamshed.spark")
         frame: DataFrame = runtime.stream(self, frames, shards, late_to, rates)
@@ -142,7 +150,7 @@ class Running(Spec):
         of: str,
         data: Mapping[str, DataFrame] | DataFrame | None = None,
         /,
-        *,
+        *more: DataFrame,
         over: str | timedelta | int,
         every: str | timedelta | int | None = None,
         quantiles: Sequence[float] = (0.25, 0.5, 0.75),
@@ -156,6 +164,7 @@ class Running(Spec):
             of: A column of the results, as in `"clicks.price"`.
             data: The DataFrame whose streams a column tells apart, or a mapping from streams to
                 DataFrames.
+            more: Nothing; who gives several DataFrames by position is told to name them.
             over: The length of a window of time.
             every: How far apart windows end; as long as they are if not said.
             quantiles: The parts of results for which the value is asked up to which they lie.
@@ -163,12 +172,25 @@ class Running(Spec):
             shards: In how many parts the join is done.
             streams: Or the DataFrame of each stream.
         """
+        self._check_named(more, "stream_aggregate")
         frames = self._frames(data, streams)
         runtime = importlib.import_module("streamshed.spark")
         frame: DataFrame = runtime.stream_aggregate(
             self, frames, of, over, every, quantiles, wait, shards
         )
         return frame
+
+    def _check_named(self, more: Sequence[Any], method: str) -> None:
+        """Refuse several inputs without names."""
+        if more:
+            named = ", ".join(f"{stream}=…" for stream in self.streams[:3])
+            remedy = f"give each by its name, as in {method}({named})"
+            if self.by is not None:
+                remedy = f"give the one whose column {self.by!r} tells the streams apart"
+            raise InputError(
+                f"{method}(): {1 + len(more)} inputs were given by position, and which stream each "
+                f"is of is not said; {remedy}"
+            )
 
     def _frames(
         self, data: Mapping[str, DataFrame] | DataFrame | None, streams: Mapping[str, DataFrame]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -112,8 +112,13 @@ def _opened(name: str, data: Any) -> Source:
         if kind == "polars" or "duckdb" in kind:
             return _whole(name, reader.read_all())
         return _streamed(name, reader.schema, reader)
+    if isinstance(data, Mapping):
+        raise InputError(
+            f"{name}: a {type(data).__name__} cannot be read; make a table of it, as in"
+            " pyarrow.table({'k': [1, 2], 'ts': [10, 20]})"
+        )
     if isinstance(data, Iterable):
-        return _iterated(name, iter(data))
+        return _iterated(name, iter(data), type(data).__name__)
     raise InputError(
         f"{name}: a {type(data).__name__} cannot be read; give an Arrow table or reader,"
         " a pandas, Polars or Spark frame, a DuckDB relation, the path of a Parquet file, or an"
@@ -171,16 +176,17 @@ def _streamed(name: str, schema: pa.Schema, batches: Iterable[Any]) -> Source:
     return Source(name, schema, read, whole=False, rows=None)
 
 
-def _iterated(name: str, batches: Iterator[Any]) -> Source:
+def _iterated(name: str, batches: Iterator[Any], kind: str) -> Source:
     first = next(batches, None)
     if first is None:
         raise InputError(
-            f"{name}: the iterator has no batches, so that its columns are not known;"
+            f"{name}: the {kind} has no batches, so that its columns are not known;"
             " give a pyarrow.RecordBatchReader, or at least one empty record batch"
         )
     if not isinstance(first, (pa.RecordBatch, pa.Table)):
         raise InputError(
-            f"{name}: the iterator gives a {type(first).__name__}; it must give record batches"
+            f"{name}: the {kind} gives a {type(first).__name__}; it must give record batches. Of"
+            " rows or columns make a table, as in pyarrow.table({'k': [1, 2], 'ts': [10, 20]})"
         )
     return _streamed(name, first.schema, chain([first], batches))
 

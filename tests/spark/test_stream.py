@@ -310,12 +310,14 @@ def _values(kind: pa.DataType) -> pa.Array:
 
 
 def test_inputs_that_cannot_be_joined(spark: SparkSession, files: Files) -> None:
+    from streamshed.spark import ledger
+
     files.write([{"a": table((1, 1)), "b": table((1, 1))}])
     streams, batch = files.frames(spark), frames(spark, {"b": table((1, 1))})
     with pytest.raises(ss.InputError, match=r"'a' streams, 'b' does not.*readStream"):
         PAIR.stream(a=streams["a"], b=batch["b"])
     with pytest.raises(
-        ss.InputError, match=r"Table was given instead of a Spark DataFrame.*replay"
+        ss.InputError, match=r"stream 'b' a Table was given instead of a Spark DataFrame.*replay"
     ):
         PAIR.stream(a=streams["a"], b=table((1, 1)))
     with pytest.raises(ss.InputError, match="no stream 'c' in the join"):
@@ -330,6 +332,10 @@ def test_inputs_that_cannot_be_joined(spark: SparkSession, files: Files) -> None
         PAIR.stream(streams, a=streams["a"])
     with pytest.raises(ss.InputError, match="one input was given by position"):
         PAIR.stream(streams["a"])
+    with pytest.raises(ss.SpecError, match=r"rates is \{'a': 4\}, but .* leave it out"):
+        PAIR.stream(streams, rates={"a": 4})
+    with pytest.raises(ss.InputError, match=r"ledger\(\): a DataFrame was given; give the query"):
+        ledger(PAIR.stream(streams))
     assert not spark.streams.active
 
 

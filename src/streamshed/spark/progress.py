@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from streamshed.errors import InputError
 from streamshed.estimates import Estimate, Tally
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.spark.processor import FATES, SHED_BY, TOTALS
@@ -56,6 +57,12 @@ def ledger(query: StreamingQuery) -> Ledger | None:
 
     None while no batch is done.
     """
+    if not hasattr(query, "recentProgress"):
+        raise InputError(
+            f"ledger(): a {type(query).__name__} was given; give the query that"
+            " .writeStream….start() returns. Of inputs that do not stream .count(…) gives the"
+            " ledger: it takes such DataFrames too, and reads them here"
+        )
     for progress in reversed(query.recentProgress):
         found = _read(
             progress["observedMetrics"]

@@ -63,7 +63,7 @@ def prepared(
     rates: Mapping[str, float] | None = None,
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
-    plan = join.plan({name: _arrow(frame) for name, frame in data.items()})
+    plan = join.plan({name: _arrow(name, frame) for name, frame in data.items()})
     if plan.spill is not None:
         raise SpecError(
             ".spill() is not available on Spark, whose state store (RocksDB) keeps the rows of a "
@@ -81,6 +81,11 @@ def prepared(
         plan = replace(plan, queue=plan.queue.on_wall())
     if own := axes_of(plan):
         plan = replace(plan, shares=best_shares(own, _rates(plan, frames, rates), len(labels)))
+    elif rates is not None:
+        raise SpecError(
+            f"rates is {dict(rates)!r}, but it matters only where streams share no key and rows"
+            " are copied to several shards; leave it out"
+        )
     return ship(plan, session), frames, labels
 
 
@@ -148,11 +153,11 @@ def processed(
     return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))
 
 
-def _arrow(frame: Any) -> pa.Schema:
+def _arrow(name: str, frame: Any) -> pa.Schema:
     if not hasattr(frame, "sparkSession"):
         raise InputError(
-            f"a {type(frame).__name__} was given instead of a Spark DataFrame; use .replay(…) for"
-            " data in this process"
+            f"for stream {name!r} a {type(frame).__name__} was given instead of a Spark DataFrame;"
+            " use .replay(…) for data in this process"
         )
     return to_arrow_schema(frame.schema, timezone="UTC")
 
