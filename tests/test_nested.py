@@ -245,9 +245,9 @@ def test_conditions_that_cannot_be(said: object, message: str) -> None:
     [
         (lambda join: join.partial(), ".partial.. and .on.near"),
         (lambda join: join.estimate(rate=0.5), "what shedding costs is not estimated"),
-        (lambda join: join.shed("sketch"), "'sketch'. ranks rows by columns .* use 'oldest'"),
-        (lambda join: join.shed("pairwise"), "'pairwise'. ranks rows by columns"),
-        (lambda join: join.shed("density"), "'density'. ranks keys by what becomes of them"),
+        (lambda join: join.shed("sketch"), "'sketch'. ranks rows by keys, .* use 'oldest'"),
+        (lambda join: join.shed("pairwise"), "'pairwise'. ranks rows by keys"),
+        (lambda join: join.shed("density"), "'density'. ranks rows by keys"),
         (
             lambda join: join.through(pa.table({"x": [1], "y": [2]}), a="x", b="y"),
             ".through.. and .on.near.* were both said",

@@ -59,8 +59,9 @@ def join(*streams: str, by: str | None = None) -> Join:
 class Join(Running):
     """What is to be joined, and how; made by `join`.
 
-    A join never changes: every method returns a new one, and refuses at once what cannot be. A
-    method called again replaces what it said before. Two joins that say the same are equal.
+    A join never changes: every method returns a new one, and refuses at once what is wrong in
+    itself. A method called again replaces what it said before. Two joins that say the same are
+    equal.
 
     Example:
         >>> from streamshed import join

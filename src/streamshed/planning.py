@@ -14,16 +14,7 @@ from streamshed.equalities import MOST_STREAMS, Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.operators.intake import stream_names
 from streamshed.operators.plan import Plan, RelationPlan, StreamPlan, WindowPlan
-from streamshed.policies import (
-    ByColumn,
-    Density,
-    Exact,
-    Oldest,
-    Pairwise,
-    Policy,
-    Promise,
-    Sketch,
-)
+from streamshed.policies import ByColumn, Density, Exact, Oldest, Pairwise, Policy, Promise, Sketch
 from streamshed.spec import Spec, too_few
 from streamshed.timing import (
     clock_of,
@@ -286,16 +277,11 @@ def _check_policy(plan: Plan) -> None:
             "between pairs they share none, nor do rows that wait in a .queue(); use 'sketch', "
             "'pairwise', 'random', 'oldest' or by=column"
         )
-    if plan.pairwise is not None and plan.policy.ranks_keys:
+    by_values = plan.policy.ranks_keys or isinstance(plan.policy, Sketch | Pairwise)
+    if plan.pairwise is not None and by_values:
         raise SpecError(
-            f"shed({plan.policy.name!r}) ranks keys by what becomes of them, and rows that meet by "
-            f"{plan.pairwise} are matched without; use 'oldest', 'random' or by=column"
-        )
-    if plan.pairwise is not None and isinstance(plan.policy, Sketch | Pairwise):
-        raise SpecError(
-            f"shed({plan.policy.name!r}) ranks rows by columns that are equal in all members, and "
-            f"rows that meet by {plan.pairwise} are compared otherwise; use 'oldest', 'random' or "
-            "by=column"
+            f"shed({plan.policy.name!r}) ranks rows by keys, or columns that are equal, and rows "
+            f"that meet by {plan.pairwise} are matched without; use 'oldest', 'random' or by=column"
         )
     if plan.through is not None and plan.policy.ranks_keys:
         raise SpecError(
