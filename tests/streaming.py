@@ -174,7 +174,7 @@ def on_the_wall(join: ss.Join, batches: Sequence[Batch], moments: Sequence[float
     """
     whole_plan = join.plan({name: rows.schema for name, rows in whole(batches).items()})
     assert whole_plan.queue is not None
-    plan = replace(whole_plan, queue=whole_plan.queue.on_wall())
+    plan = replace(whole_plan, queue=whole_plan.queue.by_wall())
     operator = QueuedJoin(plan)
     made = []
     for batch, moment in zip(batches, moments, strict=True):

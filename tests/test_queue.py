@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from engine import driven, members
 from oracles.graph import graphs
 from oracles.queue import Queued, simulate
 from streaming import on_the_wall, rows, whole
+from streamshed.experiments.msketch.running import FULL, SKEWED, region_join, region_work
 from streamshed.ledger import Ledger
 from streamshed.operators.auto import running_join
 from streamshed.operators.intake import merged
@@ -75,6 +77,16 @@ def test_cuts_and_restarts_change_nothing(policy: str) -> None:
             assert Counter(results) == expected.multiset()
 
     check()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_of_those_that_wait_the_one_leaves_that_adds_least(seed: int) -> None:
+    """With five times as many tuples as are taken, as in figure 6 of the paper."""
+    tables = region_work(replace(FULL, tuples=1_500), SKEWED, seed).tables()
+    slow = region_join(seed).queue(rows=10).throttle(tuples_per_second=0.2).keep(rows=25)
+    results = {p: slow.shed(p).count(tables).results for p in ("sketch", "pairwise", "random")}
+    assert results["sketch"] > 2 * results["random"]
+    assert results["pairwise"] > 1.5 * results["random"]
 
 
 TWO = ss.join("a", "b").on("k").within(10, time="ts")

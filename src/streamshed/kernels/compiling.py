@@ -77,7 +77,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _count_from_the_start() -> None:
+def _take_indices_as_they_are() -> None:
     """Have kernels take indices as they are; none is negative.
 
     As in Python, numba counts negative indices from the end. To look for them costs three
@@ -89,15 +89,15 @@ def _count_from_the_start() -> None:
     if usual is None or [*inspect.signature(usual).parameters] != [*_INDEXING]:
         return
 
-    def taken_as_it_is(context: Any, builder: Any, idxty: Any, idx: Any, size: Any) -> Any:
+    def as_it_is(context: Any, builder: Any, idxty: Any, idx: Any, size: Any) -> Any:
         if context.enable_nrt or not idxty.signed:
             return usual(context, builder, idxty, idx, size)
         return context.cast(builder, idx, idxty, types.intp)
 
-    arrayobj.fix_integer_index = taken_as_it_is
+    arrayobj.fix_integer_index = as_it_is
 
 
-_count_from_the_start()
+_take_indices_as_they_are()
 
 
 def kernel(function: Function) -> Function:

@@ -81,7 +81,7 @@ def stream_names(values: pa.Array) -> list[Any]:
     """
     kind = values.type
     if pa.types.is_temporal(kind):
-        values = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+        values = values.view(_number_of(kind))
     names: list[Any] = values.to_pylist()
     return names
 
@@ -91,9 +91,14 @@ def shown_names(names: Sequence[Any], kind: pa.DataType) -> list[Any]:
     kind = _plain_type(kind)
     if not pa.types.is_temporal(kind):
         return [*names]
-    numbers = pa.array(names, pa.int32() if kind.bit_width == 32 else pa.int64())
+    numbers = pa.array(names, _number_of(kind))
     shown: list[Any] = numbers.view(kind).cast(pa.string()).to_pylist()
     return shown
+
+
+def _number_of(kind: pa.DataType) -> pa.DataType:
+    """The integers that are the values of a type of times."""
+    return pa.int32() if kind.bit_width == 32 else pa.int64()
 
 
 @dataclass

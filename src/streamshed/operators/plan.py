@@ -118,7 +118,7 @@ class QueuePlan:
     wall: bool = False
     """Whether that is the time of a clock on the wall, in microseconds, not the join's own."""
 
-    def on_wall(self) -> QueuePlan:
+    def by_wall(self) -> QueuePlan:
         """The same by the clock on the wall."""
         return replace(self, gap=self.gap * self.second * 1e6, second=1e-6, wall=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +10,11 @@ import numpy.typing as npt
 
 from streamshed.kernels.core import ROW, ROWS_USED
 from streamshed.ledger import Ledger
-from streamshed.operators.buffers import LATECOMERS, MADE, Batch
+from streamshed.operators.buffers import Batch
 from streamshed.operators.checkpoint import Head
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.graph_loop import run_queued
-from streamshed.operators.keyed_loop import DONE
 from streamshed.operators.restoring import Rows
-from streamshed.operators.table_join import Block, Late
 from streamshed.operators.waiting import (
     CAME,
     COUNT,
@@ -38,17 +35,9 @@ class QueuedJoin(GraphJoin):
         super()._begin()
         self.queue: Waiting = new_queue(self.plan, self.width)
 
-    def _run(self, batch: Batch) -> Iterator[Block | Late]:
-        status = None
-        waiting = self.queue.tuples
-        while status != DONE:
-            self.out.filled[:] = 0
-            status = self._loop(batch)
-            late = self.out.late[: self.out.filled[LATECOMERS]]
-            if late.size:
-                yield Late(waiting.stream[late], waiting.payload[late])
-            if (made := self.out.filled[MADE]) and not self.counting:
-                yield self._block(int(made))
+    def _processed(self, batch: Batch) -> Batch:
+        """Those that wait, and whose turn it is."""
+        return self.queue.tuples
 
     def _loop(self, batch: Batch) -> int:
         status: int = run_queued(

@@ -101,7 +101,7 @@ class SpillingJoin(KeyedJoin):
         self.door = new_door(len(self.budget))
         self.on_disk: Ints = np.zeros(self.shape.lanes, np.int64)
         self.credit = 0
-        self.visited: set[int] = set()
+        self.being_joined: set[int] = set()
         self.figures = Spilled()
         self.latest = NEVER
         self.coming = 0
@@ -267,11 +267,11 @@ class SpillingJoin(KeyedJoin):
         largest = max(partition.size for partition in partitions)
         arrivals = np.ascontiguousarray(rows["arrival"])
         tuples = as_tuples(rows)._replace(worth=worth)
-        self.visited = {*numbers}
+        self.being_joined = {*numbers}
         for block in self.visitor.visit(tuples, arrivals, largest):
             self.core.numbers[RESULTS] += len(block.time)
             yield self._emitted(block)
-        self.visited = set()
+        self.being_joined = set()
         self._noted(revisited=self.figures.revisited + len(numbers))
         for number, partition in zip(numbers, partitions, strict=True):
             self.aside.keep(number, [*partition.pieces()], [])
@@ -382,7 +382,7 @@ class SpillingJoin(KeyedJoin):
         np.minimum.at(oldest, noted["hash"] & LOWEST, noted["time"])
         for number, partition in enumerate(self.aside.of):
             horizon = min(self._horizon(partition), int(oldest[number]))
-            if horizon == NEVER or number in self.visited:
+            if horizon == NEVER or number in self.being_joined:
                 continue
             kept = []
             for piece in partition.joined:

@@ -200,9 +200,14 @@ class TableJoin:
             status = self._loop(batch)
             late = self.out.late[: self.out.filled[LATECOMERS]]
             if late.size:
-                yield Late(batch.stream[late], batch.payload[late])
+                processed = self._processed(batch)
+                yield Late(processed.stream[late], processed.payload[late])
             if (made := self.out.filled[MADE]) and not self.counting:
                 yield self._block(int(made))
+
+    def _processed(self, batch: Batch) -> Batch:
+        """Where the tuples stand that the loop processes: here as they come."""
+        return batch
 
     def _loop(self, batch: Batch) -> int:
         """Let the loop run until the batch is done or the output buffer is full."""

@@ -78,7 +78,7 @@ def prepared(
     if plan.throttle is not None and plan.throttle.wall:
         plan = replace(plan, throttle=_keeping_up(plan.throttle, frames[0], len(labels)))
     if plan.queue is not None and frames[0].isStreaming:
-        plan = replace(plan, queue=plan.queue.on_wall())
+        plan = replace(plan, queue=plan.queue.by_wall())
     if own := axes_of(plan):
         plan = replace(plan, shares=best_shares(own, _rates(plan, frames, rates), len(labels)))
     elif rates is not None:
