@@ -40,8 +40,8 @@ test-slow: setup  ## the long suites
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba_cache/checked \
 		$(PYTEST) tests/test_contract.py tests/test_nested.py tests/test_restart.py \
 		tests/test_through.py tests/test_churn.py tests/test_spill.py tests/test_graph.py \
-		tests/test_queue.py tests/test_pacing.py tests/test_throttle.py tests/baselines \
-		tests/network $(PYTEST_ARGS)
+		tests/test_queue.py tests/test_pacing.py tests/test_throttle.py tests/lab/baselines \
+		tests/lab/network $(PYTEST_ARGS)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy, and the layers of the package

@@ -16,8 +16,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import streamshed as ss
+from streamshed.demo.workloads import FunnelWorkload
 from streamshed.spark import ledger
-from streamshed.workloads import FunnelWorkload
 
 SCHEMAS = {
     "impressions": "session long, ts timestamp, ad long",

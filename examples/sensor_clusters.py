@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import streamshed as ss
-from streamshed.network import Relevance, heed
+from streamshed.relevance import Relevance
 from streamshed.spark import clustered
-from streamshed.workloads import FieldWorkload
+from streamshed_lab.network import heed
+from streamshed_lab.workloads import FieldWorkload
 
 FIELD = FieldWorkload(sensors=600, seconds=60.0, reach=10.0, seed=1)
 JOINED = ss.join(by="sensor").on("key").within("200 milliseconds", time="time").partial(at_least=2)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import streamshed as ss
 from streaming import Files
-from streamshed.network import Relevance
+from streamshed.relevance import Relevance
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,7 @@ from streamshed.operators.intake import key_hash, merged
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.table_join import Block
 from streamshed.policies import Policy, auto
-from streamshed.workloads import ExistenceWorkload, MixedWorkload, ZipfWorkload
+from streamshed_lab.workloads import ExistenceWorkload, MixedWorkload, ZipfWorkload
 
 Streams = dict[str, pa.Table]
 

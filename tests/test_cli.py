@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import types
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from streamshed import StreamshedError, cli, join
-from streamshed.bench import Measurement
+from streamshed import StreamshedError, cli, join, terminal
 
 WINDOW = ["--on", "k", "--within", "10 minutes", "--time", "ts"]
 
@@ -165,8 +163,6 @@ def test_replay_says_when_it_compiles(files, monkeypatch, tmp_path):
             ["demo", "--policy", "oldest", "--policy", "random"],
             ["one policy", "'random'", "--here"],
         ),
-        (["reproduce", "existance"], ["'existance'", "Did you mean 'existence'?"]),
-        (["bench", "key"], ["'key'", "Did you mean 'keyed'?"]),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(arguments, words):
@@ -228,78 +224,24 @@ def test_what_needs_spark_says_so_where_it_cannot_run(command, monkeypatch, tmp_
 
 
 def test_workers_of_spark_are_this_python_with_this_package(monkeypatch):
-    monkeypatch.setattr(cli, "_java", lambda: (17, ""))
+    monkeypatch.setattr(terminal, "java_version", lambda: (17, ""))
     monkeypatch.delenv("PYSPARK_PYTHON")
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
-    cli._prepare_spark()
-    cli._prepare_spark()
+    terminal.prepare_spark()
+    terminal.prepare_spark()
     package = Path(cli.__file__).parents[1]
     assert os.environ["PYTHONPATH"] == f"{package}{os.pathsep}elsewhere"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_reproduce_prints_the_verdict(monkeypatch, tmp_path):
-    called = {}
-
-    def fake(out, quick, figures, progress):
-        called.update(out=out, quick=quick, figures=figures)
-        progress("figure 5")
-        claim = types.SimpleNamespace(figure="5", paper_says="A beats B", holds=True)
-        other = types.SimpleNamespace(
-            figure="6", paper_says="B is flat", holds=False, holds_for=("x",), fails_for=("y", "z")
-        )
-        return [claim, other]
-
-    monkeypatch.setitem(sys.modules, "fake_paper", types.SimpleNamespace(run=fake))
-    monkeypatch.setitem(cli._PAPERS, "fake", "fake_paper")
-    done = run("reproduce", "fake", "--out", tmp_path, "--quick", "--figure", 5, "--figure", 6)
-    assert called == {"out": tmp_path, "quick": True, "figures": ["5", "6"]}
-    assert "A beats B" in done.stdout
-    assert "in 1 of 3 settings" in done.stdout
-    assert "1 of 2 claims hold" in done.stdout
-
-
-MEASURED = [
-    Measurement("speed", 1234567.0, "tuples/s", bar=10.0),
-    Measurement("memory", 12.5, "bytes/row", bar=10.0, at_most=True),
-    Measurement("results", 7, "results", cell="a far spread"),
-]
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    fake = types.SimpleNamespace(run=lambda quick, progress: iter(MEASURED))
-    monkeypatch.setitem(sys.modules, "fake_bench", fake)
-    monkeypatch.setitem(sys.modules["streamshed.bench"].BENCHMARKS, "fake", "fake_bench")
-
-
-def test_bench_prints_one_object_a_line(measured):
-    lines = [json.loads(line) for line in run("bench", "fake", "--json").stdout.splitlines()]
-    assert lines == [
-        {"name": "speed", "value": 1234567.0, "unit": "tuples/s", "bar": 10.0, "holds": True},
-        {"name": "memory", "value": 12.5, "unit": "bytes/row", "bar": 10.0, "holds": False},
-        {"name": "results", "value": 7, "unit": "results", "cell": "a far spread"},
-    ]
-
-
-def test_bench_prints_a_table(measured):
-    shown = run("bench", "fake").stdout
-    for words in ("speed", "1,234,567", "≥ 10", "yes", "≤ 10", "no", "bytes/row", "a far spread"):
-        assert words in shown
-
-
 def test_doctor_says_what_is_there(monkeypatch, tmp_path):
-    monkeypatch.setenv("STREAMSHED_DATA", str(tmp_path))
     shown = run("doctor").stdout
-    for words in ("python", "numba", "pyarrow", "java", "kernels", "cached", tmp_path.name):
+    for words in ("python", "numba", "pyarrow", "java", "kernels", "cached"):
         assert words in shown
     assert "shared key" in shown
     assert "auto" not in shown
-    monkeypatch.setenv("STREAMSHED_DATA", str(tmp_path / "gone"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    shown = run("doctor").stdout
-    assert "set STREAMSHED_DATA" in shown
-    assert "not found" in shown
+    assert "not found" in run("doctor").stdout
 
 
 def test_help_needs_neither_compiler_nor_arrow():
@@ -314,6 +256,14 @@ def test_help_needs_neither_compiler_nor_arrow():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_command_of_a_package_that_is_gone_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(cli.app, "registered_commands", [*cli.app.registered_commands])
+    cli._add(EntryPoint("survey", "package_that_is_gone:survey", cli.PLUGINS))
+    refused = run("survey", "--far", code=2).stderr
+    for words in ("'survey'", "package_that_is_gone", "pip install 'streamshed[lab]'"):
+        assert words in refused
 
 
 def test_other_errors_are_not_hidden(monkeypatch):

@@ -20,10 +20,10 @@ from oracles.rows import Workload
 from oracles.sample import sampled
 from oracles.workloads import NAMED_ONLY, POLICIES, generated, workloads
 from streamshed.estimates import Estimate, Tally
-from streamshed.experiments.coverage import SETTINGS, coverage, runs
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
+from streamshed_lab.experiments.coverage import SETTINGS, coverage, runs
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 told_apart = [policy for policy in POLICIES if policy not in NAMED_ONLY]

@@ -16,11 +16,11 @@ from engine import driven, members, shedding, windowed
 from oracles.graph import Graph, graphs, judged, simulate
 from oracles.sketch import EXPECTING
 from streamshed.ledger import Ledger
-from streamshed.offline import most_results
 from streamshed.operators.auto import running_join
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
+from streamshed_lab.offline import most_results
 from test_contract import _within_budget, same_ledger, slow_generation
 
 POLICIES = ("random", "oldest", "column", *EXPECTING)

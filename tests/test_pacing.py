@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pytest
 
 import streamshed as ss
-from streamshed.experiments.pacing import watched
 from streamshed.operators.auto import running_join
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
@@ -19,6 +18,7 @@ from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.nested import NestedJoin
 from streamshed.operators.pacing import PacedGraphJoin, PacedJoin, Pacing
 from streamshed.operators.table_join import Block
+from streamshed_lab.experiments.pacing import watched
 
 NAMES = ["a", "b", "c"]
 SECOND = 1_000_000

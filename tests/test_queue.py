@@ -17,11 +17,11 @@ from engine import driven, members
 from oracles.graph import graphs
 from oracles.queue import Queued, simulate
 from streaming import on_the_wall, rows, whole
-from streamshed.experiments.msketch.running import FULL, SKEWED, region_join, region_work
 from streamshed.ledger import Ledger
 from streamshed.operators.auto import running_join
 from streamshed.operators.intake import merged
 from streamshed.operators.plan import Plan
+from streamshed_lab.experiments.msketch.running import FULL, SKEWED, region_join, region_work
 from test_contract import same_ledger, slow_generation
 from test_graph import POLICIES
 from test_graph import spec as graph_spec

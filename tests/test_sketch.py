@@ -17,7 +17,7 @@ from streamshed.kernels.sketch import PRIME, polynomial
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.intake import merged
 from streamshed.policies import Sketch
-from streamshed.workloads.regions import CONDITIONS, NAMES, RegionWorkload
+from streamshed_lab.workloads.regions import CONDITIONS, NAMES, RegionWorkload
 
 FIELD = int(PRIME)
 words = st.integers(0, 2**64 - 1)

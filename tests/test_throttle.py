@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import chi2
 
 import streamshed as ss
-from streamshed.experiments.pacing import watched
 from streamshed.kernels.pairs import COMPARISONS
 from streamshed.ledger import Ledger
 from streamshed.operators.checkpoint import Snapshot
@@ -21,7 +20,8 @@ from streamshed.operators.table_join import Block
 from streamshed.operators.throttling import Controller
 from streamshed.throttle.harvesting import Directions, cost_and_output, ranked
 from streamshed.throttle.portions import NEXT_DUE, THROTTLE
-from streamshed.workloads import LaggingWorkload
+from streamshed_lab.experiments.pacing import watched
+from streamshed_lab.workloads import LaggingWorkload
 
 NAMES = ["s1", "s2", "s3"]
 

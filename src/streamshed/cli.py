@@ -1,34 +1,37 @@
 """The command line.
 
-Arrow and the compiler are imported by the commands that need them: help comes at once.
+Arrow and the compiler are imported by the commands that need them: help comes at once. Other
+packages add commands by entry points of the group `streamshed.commands`.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from streamshed.errors import SpecError, StreamshedError, listed, suggestion
+from streamshed.errors import SpecError, StreamshedError, listed
 from streamshed.join import Join, join
 from streamshed.spec import too_few
+from streamshed.terminal import java_version, prepare_spark, print_table, telling
 
 if TYPE_CHECKING:
     from streamshed.ledger import Ledger
 
 ERROR = 2
 """The exit code of what Streamshed refuses to do, as of wrong options."""
+PLUGINS = "streamshed.commands"
+"""The group of entry points that name the commands of other packages."""
 
 
 class _Commands(TyperGroup):
@@ -54,25 +57,6 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line."""
     app()
-
-
-@contextmanager
-def _telling() -> Iterator[Callable[[str], None]]:
-    """A way to say what is being done: a line that changes on a terminal, else line by line."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda line: print(line, file=sys.stderr, flush=True)
-        return
-    with console.status("starting") as status:
-        yield status.update
-
-
-def _print(table: Table, *lines: str) -> None:
-    # Away from a terminal there is no width to keep to.
-    console = Console() if sys.stdout.isatty() else Console(width=160)
-    console.print(table)
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
 
 
 # -- demo, cluster --------------------------------------------------------------------------------
@@ -116,9 +100,9 @@ def demo(
     if here:
         from streamshed.demo.here import POLICIES, run
 
-        with _telling() as tell:
+        with telling() as tell:
             table, seen = run(policy or POLICIES, rows or 300, tuples, orders, seed, tell)
-        _print(table, seen)
+        print_table(table, seen)
         return
     if policy is not None and len(policy) > 1:
         raise SpecError(
@@ -131,9 +115,9 @@ def demo(
 
 
 def _live_demo(said: Join, policy: str, rows: int, seed: int) -> None:
-    _prepare_spark()
+    prepare_spark()
     from streamshed.demo.live import Batch, Outcome, run
-    from streamshed.workloads import FunnelWorkload
+    from streamshed.demo.workloads import FunnelWorkload
 
     def show(batch: Batch) -> None:
         line = (
@@ -144,7 +128,7 @@ def _live_demo(said: Join, policy: str, rows: int, seed: int) -> None:
         )
         print(line, file=sys.stderr, flush=True)
 
-    with _telling() as tell:
+    with telling() as tell:
         found = run(said, FunnelWorkload(seed=seed), tell, show)
     table = Table("join", title="Impressions, clicks and orders of a session within 10 minutes")
     heads = (
@@ -173,7 +157,7 @@ def _live_demo(said: Join, policy: str, rows: int, seed: int) -> None:
 
     add(f"streamshed, shed by {policy!r}", found.ours)
     add("Spark's own, chained", found.sparks)
-    _print(table, _DEMO_SEEN.format(rows=rows))
+    print_table(table, _DEMO_SEEN.format(rows=rows))
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -196,7 +180,7 @@ def cluster(
     import signal
     import subprocess
 
-    _prepare_spark()
+    prepare_spark()
     from streamshed.spark.cluster import cluster
 
     # Who is told to end stops the cluster too.
@@ -213,26 +197,6 @@ def cluster(
             raise typer.Exit(code)
         with suppress(KeyboardInterrupt):
             signal.pause()
-
-
-def _prepare_spark() -> None:
-    """Refuse where Spark cannot run; its Python workers are to be this Python with this package."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise StreamshedError(
-            "pyspark is not installed; get it with pip install 'streamshed[spark]', or run"
-            " streamshed demo --here, which needs neither Spark nor Java"
-        )
-    version, said = _java()
-    if version < 17:
-        raise StreamshedError(
-            f"Java: {said}; Spark needs Java 17 or later: install it, or set JAVA_HOME to where it"
-            " is; streamshed demo --here needs neither"
-        )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    package = str(Path(__file__).parents[1])
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if package not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, *paths]))
 
 
 # -- replay ---------------------------------------------------------------------------------------
@@ -408,126 +372,28 @@ def _number_or_text(text: str) -> int | str:
         return text
 
 
-# -- reproduce, bench -----------------------------------------------------------------------------
-
-_PAPERS = {
-    "existence": "streamshed.experiments.existence",
-    "grubjoin": "streamshed.experiments.grubjoin",
-    "msketch": "streamshed.experiments.msketch",
-    "policies": "streamshed.experiments.policies",
-    "snjoin": "streamshed.experiments.snjoin",
-    "star": "streamshed.experiments.star",
-}
-
-
-@app.command()
-def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"One of: {', '.join(_PAPERS)}.")],
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for tables and charts; results/PAPER if not said.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings.")] = False,
-    figure: Annotated[
-        list[str] | None,
-        typer.Option(help="A figure, or family, to run; may be given several times."),
-    ] = None,
-) -> None:
-    """Run the experiments of a paper, or all policies on all workloads; say which claims hold."""
-    if paper not in _PAPERS:
-        raise StreamshedError(
-            f"there are no experiments of {paper!r}; there are those of {listed(_PAPERS)}."
-            f"{suggestion(paper, _PAPERS)}"
-        )
-    folder = out or Path("results") / paper
-    with _telling() as tell:
-        run = importlib.import_module(_PAPERS[paper]).run
-        claims = run(folder, quick=quick, figures=figure or None, progress=tell)
-    table = Table("figure", "claim", "holds")
-    for claim in claims:
-        table.add_row(claim.figure, claim.paper_says, _outcome(claim))
-    held = sum(claim.holds for claim in claims)
-    _print(table, f"{held} of {len(claims)} claims hold in every setting tried; see {folder}")
-
-
-def _outcome(claim: Any) -> str:
-    if claim.holds or not claim.holds_for:
-        return "yes" if claim.holds else "no"
-    return f"in {len(claim.holds_for)} of {len(claim.holds_for) + len(claim.fails_for)} settings"
-
-
-@app.command()
-def bench(
-    name: Annotated[
-        str, typer.Argument(help="Which: graph, keyed, nested, policies, snjoin, spark or star.")
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
-    ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Measure less.")] = False,
-) -> None:
-    """Measure speed, memory and results kept, beside the bars that are to be reached."""
-    from streamshed.bench import run, shown
-
-    if name == "spark":
-        _prepare_spark()
-
-    table = Table("what")
-    table.add_column("measured", justify="right")
-    for head in ("unit", "bar", "holds"):
-        table.add_column(head)
-    with _telling() as tell:
-        for measured in run(name, quick, tell):
-            if as_json:
-                typer.echo(measured.to_json())
-            holds = {None: "", True: "yes", False: "no"}[measured.holds]
-            where = f" (worst: {measured.cell})" if measured.cell is not None else ""
-            table.add_row(
-                measured.name + where, shown(measured.value), measured.unit, measured.wanted, holds
-            )
-    if not as_json:
-        _print(table)
-
-
 # -- doctor ---------------------------------------------------------------------------------------
 
 
 @app.command()
 def doctor() -> None:
-    """Show what is installed, what is compiled, and where the data is."""
+    """Show what is installed and what is compiled."""
     table = Table("what", "found")
     table.add_row("python", sys.version.split()[0])
     for package in ("streamshed", "numpy", "numba", "pyarrow", "duckdb", "pyspark"):
         table.add_row(package, _version(package))
-    table.add_row("java", _java()[1])
+    table.add_row("java", java_version()[1])
     table.add_row("kernels", _kernels())
-    table.add_row("data", _data())
-    _print(table)
+    print_table(table)
 
 
 def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return version(package)
     except PackageNotFoundError:
         if package == "streamshed":  # run from its sources
             return str(importlib.import_module(package).__version__)
         return "not installed"
-
-
-def _java() -> tuple[int, str]:
-    """The version of Java, or 0 if there is none, and what it says of itself."""
-    import re
-    import subprocess
-
-    home = os.environ.get("JAVA_HOME")
-    command = str(Path(home) / "bin" / "java") if home else "java"
-    try:
-        told = subprocess.run([command, "-version"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return 0, "not found; Spark needs Java 17 or later"
-    number = re.search(r'version "(\d+)', told.stderr)
-    return int(number[1]) if number else 0, told.stderr.splitlines()[0]
 
 
 def _kernels() -> str:
@@ -548,13 +414,25 @@ def _kernels() -> str:
     )
 
 
-def _data() -> str:
-    from streamshed.workloads.traces import FOLDER_VARIABLE, data_folder
+# -- commands of other packages -------------------------------------------------------------------
 
+
+def _add(entry: EntryPoint) -> None:
+    """Add the command of an entry point; if it cannot be loaded, it says so when it is used."""
     try:
-        return str(data_folder().resolve())
-    except StreamshedError:
-        return f"no folder of traces; set {FOLDER_VARIABLE} to reproduce what needs real data"
+        app.command(entry.name)(entry.load())
+    except ImportError as error:
+        reason = f"the command {entry.name!r} is not installed ({error})"
+
+        def unavailable() -> None:
+            raise StreamshedError(f"{reason}; get it with pip install 'streamshed[lab]'")
+
+        anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(entry.name, context_settings=anything, hidden=True)(unavailable)
+
+
+for _entry in sorted(entry_points(group=PLUGINS), key=lambda entry: entry.name):
+    _add(_entry)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamshed.bench.spark import MEMORY, ROCKSDB, SparkBench
+from streamshed_lab.bench.spark import MEMORY, ROCKSDB, SparkBench
 
 pytestmark = pytest.mark.slow
 

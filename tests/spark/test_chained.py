@@ -8,8 +8,8 @@ import pytest
 
 from streaming import Files, rows
 from streamshed.demo import funnel
+from streamshed.demo.workloads import FunnelWorkload
 from streamshed.spark.chained import chained
-from streamshed.workloads import FunnelWorkload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

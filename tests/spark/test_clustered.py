@@ -15,7 +15,7 @@ import streamshed as ss
 from clusters import CLUSTERS, JOIN, RELEVANCE, WINDOW, clustered_frame, in_batches, readings
 from streaming import Files
 from streamshed.errors import InputError, SpecError
-from streamshed.network import Relevance
+from streamshed.relevance import Relevance
 
 if TYPE_CHECKING:
     from pathlib import Path

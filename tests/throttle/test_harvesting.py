@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamshed.experiments.harvesting import example_of_figure_4, random_directions
 from streamshed.throttle.dropping import best_rates
 from streamshed.throttle.harvesting import (
     METRICS,
@@ -20,6 +19,7 @@ from streamshed.throttle.harvesting import (
     full_cost,
     greedy,
 )
+from streamshed_lab.experiments.harvesting import example_of_figure_4, random_directions
 
 Numbers = npt.NDArray[np.float64]
 

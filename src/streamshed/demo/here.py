@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
+from streamshed.demo.workloads import ExistenceWorkload
 from streamshed.join import Join, join
 from streamshed.ledger import Ledger
-from streamshed.workloads import ExistenceWorkload
 
 POLICIES = ("exact", "random", "oldest", "frequency", "existence")
 _SEEN = """\

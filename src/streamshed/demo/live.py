@@ -20,13 +20,13 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamshed.demo import funnel
+from streamshed.demo.workloads import FunnelWorkload
 from streamshed.errors import StreamshedError
 from streamshed.estimates import Estimate
 from streamshed.join import Join
 from streamshed.spark import ledger
 from streamshed.spark.chained import chained
 from streamshed.spark.shelf import sweep
-from streamshed.workloads import FunnelWorkload
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

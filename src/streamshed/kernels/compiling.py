@@ -23,35 +23,35 @@ from numba.np import arrayobj
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_KERNEL_FOLDERS = ("kernels", "operators", "policies", "throttle")
 _INDEXING = ("context", "builder", "idxty", "idx", "size")
 """What numba is told of an index, in the releases that are known."""
 
 
 @functools.cache
-def _source_stamp() -> str:
-    """A digest of every source that can end up inside a driver.
+def _source_stamp(own: Path) -> str:
+    """Return a digest of every source that can end up inside a driver.
 
     Numba's own stamp covers the file of the driver alone: a changed policy or kernel would go on
     running as it was.
+
+    Args:
+        own: the folder of the driver, which may be one of another package.
     """
     digest = hashlib.sha256(numba.__version__.encode())
-    for folder in ("baselines", "kernels", "network", "operators", "policies", "throttle"):
-        for path in sorted((_PACKAGE / folder).rglob("*.py")):
-            digest.update(path.name.encode())
-            digest.update(path.read_bytes())
+    folders = [_PACKAGE / name for name in _KERNEL_FOLDERS]
+    sources = {path for folder in folders for path in folder.rglob("*.py")}
+    for path in sorted(sources.union(own.glob("*.py"))):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _stamped(locator: type) -> type:
-    return type(
-        f"Stamped{locator.__name__}", (locator,), {"get_source_stamp": lambda _: _source_stamp()}
-    )
-
-
 class _StampedCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = [  # noqa: RUF012 - numba's own attribute
-        _stamped(locator) for locator in caching.CompileResultCacheImpl._locator_classes
-    ]
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        own = Path(inspect.getfile(function)).resolve().parent
+        self._locator.get_source_stamp = lambda: _source_stamp(own)
 
 
 class _StampedCache(caching.FunctionCache):  # type: ignore[misc]

@@ -19,12 +19,12 @@ from pyspark.sql import functions as f
 from streamshed import columns
 from streamshed.errors import InputError, SpecError
 from streamshed.kernels.core import NEVER
-from streamshed.network.relevance import Relevance
 from streamshed.operators.checkpoint import from_ipc
 from streamshed.operators.intake import Tuples, key_hash, merged, times_of
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.plan import Plan
 from streamshed.operators.table_join import Block
+from streamshed.relevance import Relevance
 from streamshed.spark.blobs import GUESTS, PACKED, Pack
 from streamshed.spark.late import LateFiles
 from streamshed.spark.notes import Notes, batch_number

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.network.relevance import Relevance
+from streamshed.relevance import Relevance
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

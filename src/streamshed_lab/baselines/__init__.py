@@ -1,0 +1,14 @@
+"""The joins that SNJoin is measured against: trees of binary joins, and MJoin.
+
+All take tuples in the order of time, as the batches of `streamshed.operators.buffers`, and make the
+results of `KeyedJoin`: complete, or of variable arity as section 3.1 of the SNJoin paper says. They
+shed nothing, have no lateness, and exist to be compared with; see `Baseline`.
+"""
+
+from streamshed_lab.baselines.base import Baseline, Query
+from streamshed_lab.baselines.mjoin import MJoin
+from streamshed_lab.baselines.tree import SHJTree, XJoinTree
+
+BASELINES: tuple[type[Baseline], ...] = (SHJTree, XJoinTree, MJoin)
+
+__all__ = ["BASELINES", "Baseline", "MJoin", "Query", "SHJTree", "XJoinTree"]

@@ -1,0 +1,90 @@
+"""How much each shedding policy keeps, and how fast ours decide.
+
+The cells and what is required in them are those of `streamshed_lab.experiments.policies`; here each
+requirement is one number, that of the worst cell, beside its bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamshed_lab.bench import Measurement, Progress
+from streamshed_lab.bench.keyed import Setting, loop_speeds
+from streamshed_lab.experiments.cells import FULL, QUICK, settings
+from streamshed_lab.experiments.coverage import POLICIES, coverage, runs
+from streamshed_lab.experiments.policies import (
+    EP,
+    OURS,
+    Comparison,
+    against_the_best,
+    compare,
+    requirements,
+    shares,
+)
+
+LOOP_BAR = 4_000_000
+AGAINST_EP_BAR = 1 / 3
+AUTO_BAR = 0.9
+QUICKLY, QUICK_SEEDS, SEEDS = ("random", "density"), range(5), range(20)
+LEAST_COVERAGE, MOST_COVERAGE = 0.92, 0.98
+"""An interval of 95 % that holds the truth more often than that is wider than it need be."""
+
+
+def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
+    """Measure everything; see `streamshed_lab.bench.run`."""
+    scale = QUICK if quick else FULL
+    found = compare(settings(scale), scale.seeds, progress)
+    yield from _kept(found)
+    yield from _covered(quick, progress)
+    yield from _speed(quick, progress)
+
+
+def _kept(found: Comparison) -> Iterator[Measurement]:
+    """Shares by family, and the worst cell of each policy and for each requirement."""
+    missing = len(found.left_out)
+    yield Measurement("settings left out because their trace is not there", missing, "settings")
+    for family, of in shares(found).items():
+        for policy, share in of.items():
+            yield Measurement(f"mean share of the bound, {policy}, {family}", share, "of the bound")
+    for policy, (share, cell) in against_the_best(found).items():
+        name = f"results of {policy} against those of the best policy of the papers"
+        yield Measurement(name, share, "times", cell=str(cell))
+    for required in requirements(found):
+        worst = required.worst
+        yield Measurement(
+            required.says, required.values[worst], required.unit, required.bar, cell=str(worst)
+        )
+
+
+def _covered(quick: bool, progress: Progress) -> Iterator[Measurement]:
+    """How often the interval of the results missed holds the truth."""
+    progress("how often the interval of the results missed holds the truth")
+    policies = QUICKLY if quick else (*POLICIES, *OURS)
+    found = list(runs(QUICK_SEEDS if quick else SEEDS, policies=policies))
+    name = f"intervals of the results missed that hold the truth, of {len(found)} runs"
+    yield Measurement(name, coverage(found), "of the runs", LEAST_COVERAGE)
+    yield Measurement(f"{name}, at most", coverage(found), "of the runs", MOST_COVERAGE, True)
+
+
+def _speed(quick: bool, progress: Progress) -> Iterator[Measurement]:
+    """The compiled loop under density, and under existence beside it."""
+    timed, repeats = (200_000, 3) if quick else (1_000_000, 5)
+    setting = Setting(5, 500, timed, repeats, policies=("density", EP), end_to_end=False)
+    speeds = loop_speeds(setting, progress)
+    yield Measurement(f"loop, density, {setting}", speeds["density"], "tuples/s", LOOP_BAR)
+    yield Measurement(
+        f"speed of the loop, density against existence, {setting}",
+        speeds["density"] / speeds[EP],
+        "times",
+        AGAINST_EP_BAR,
+    )
+    # Long enough for the trials of auto to come to rest, several times.
+    for rows, tuples in ((500, 2_000_000),) if quick else ((500, 2_000_000), (5_000, 6_000_000)):
+        setting = Setting(5, rows, tuples, 3, ("density", "auto"), end_to_end=False)
+        speeds = loop_speeds(setting, progress)
+        yield Measurement(
+            f"speed of the loop, auto against density, {setting}",
+            speeds["auto"] / speeds["density"],
+            "times",
+            AUTO_BAR,
+        )

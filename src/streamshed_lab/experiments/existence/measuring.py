@@ -1,0 +1,119 @@
+"""Runs of the join, their summaries, and what they say of the policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamshed_lab.experiments.existence.scale import EP, POLICIES, RIVALS, WINDOW, Scale
+from streamshed_lab.experiments.joining import key_join
+from streamshed_lab.experiments.report import Report, Row, markdown_table, stem, summarise
+from streamshed_lab.workloads import ExistenceWorkload
+
+Means = dict[tuple[Any, ...], float]
+
+
+def measure(workload: ExistenceWorkload, memories: Iterable[int], report: Report) -> list[Row]:
+    """Run every policy at every memory size on one workload."""
+    report.progress(
+        f"{workload.streams} streams, rate {workload.rate:g}, α {workload.alpha:g}, spread "
+        f"{workload.spread:g} s, orders {workload.repertoire or 'all'}, seed {workload.seed}"
+    )
+    tables = workload.tables()
+    exact = workload.exact_results(WINDOW)
+    setting = {
+        "streams": workload.streams,
+        "tuples": workload.tuples,
+        "rate": workload.rate,
+        "alpha": workload.alpha,
+        "spread": workload.spread,
+        "orders": str(workload.repertoire or "all"),
+        "ranking": workload.ranking,
+        "seed": workload.seed,
+        "exact": exact,
+    }
+    measured = []
+    for rows in memories:
+        for policy in POLICIES:
+            results = count_results(tables, WINDOW, rows, policy, workload.seed)
+            share = results / exact if exact else 1.0
+            measured.append(
+                setting | {"rows": rows, "policy": policy, "results": results, "share": share}
+            )
+    return measured
+
+
+def count_results(
+    tables: Mapping[str, pa.Table], window: float, rows: int | None, policy: str, seed: int
+) -> int:
+    """Count the results of one join; without a budget there is nothing to shed."""
+    joined = key_join(tables, window)
+    if rows is not None:
+        joined = joined.keep(rows=rows).shed(policy).seed(seed)
+    return joined.count(dict(tables)).results
+
+
+def write_figure(
+    report: Report,
+    figure: str,
+    runs: Sequence[Row],
+    scale: Scale,
+    by: Sequence[str],
+    value: str = "results",
+    **fixed: object,
+) -> list[Row]:
+    """Write runs, summary and chart of a figure; return the summary."""
+    name = stem(figure, f"{value}-by-{'-'.join(by)}", **fixed, seeds=len(scale.seeds))
+    report.runs(name, runs)
+    summary = summarise(runs, [*by, "policy"], value)
+    if "exact" in runs[0]:
+        exact = summarise(runs, by, "exact")
+        of_setting = {tuple(row[c] for c in by): row["exact_mean"] for row in exact}
+        summary = [row | {"exact_mean": of_setting[tuple(row[c] for c in by)]} for row in summary]
+    report.summary(name, summary)
+    report.chart(name, summary, by[-1], value, "policy", by[:-1])
+    return summary
+
+
+def means(
+    summary: Sequence[Row], by: Sequence[str] = ("orders", "spread", "rows")
+) -> tuple[Means, Means]:
+    """Mean results by (setting…, policy), and mean exact results by (setting…)."""
+    mean = {tuple(row[c] for c in (*by, "policy")): row["results_mean"] for row in summary}
+    exact = {tuple(row[c] for c in by): row["exact_mean"] for row in summary}
+    return mean, exact
+
+
+def ep_is_best(mean: Means, setting: tuple[Any, ...]) -> bool:
+    """Whether EP has more results than each policy that the paper compares it with."""
+    return all(mean[*setting, EP] > mean[*setting, rival] for rival in RIVALS)
+
+
+def rivals_are_alike(mean: Means, exact: Means, setting: tuple[Any, ...]) -> bool:
+    """Whether Frequency and Output are about Random."""
+    random = mean[*setting, "random"]
+    near = max(0.2 * random, 0.01 * exact[setting])
+    return all(abs(mean[*setting, p] - random) <= near for p in ("frequency", "output"))
+
+
+def all_of(outcomes: Iterable[tuple[str, bool]]) -> dict[str, bool]:
+    """Whether all outcomes of a setting are true, by setting."""
+    settings: dict[str, bool] = {}
+    for setting, holds in outcomes:
+        settings[setting] = settings.get(setting, True) and holds
+    return settings
+
+
+def results_table(
+    mean: Means, exact: Means, settings: Mapping[str, tuple[Any, ...]], corner: str
+) -> str:
+    """Markdown: settings down, policies across, the exact number last."""
+    return markdown_table(
+        [corner, *POLICIES, "exact"],
+        [
+            [label, *(f"{mean[*key, policy]:,.0f}" for policy in POLICIES), f"{exact[key]:,.0f}"]
+            for label, key in settings.items()
+        ],
+    )

@@ -1,0 +1,149 @@
+"""What the figures have in common: scales, policies by the paper's names, and the join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import streamshed as ss
+from streamshed.policies import Oldest, Pairwise, Policy, Random, Sketch
+from streamshed_lab.experiments.report import Claim, Row, judge, markdown_table, summarise
+from streamshed_lab.workloads.regions import CONDITIONS, NAMES, RegionWorkload
+
+WINDOW = 500
+"""Of the join, in seconds; a tuple comes every second."""
+PARTS = {8: "5 %", 42: "25 %", 84: "50 %", 126: "75 %", 167: "100 %"}
+"""Rows of each window that are kept, and the part of a full window that they are."""
+FLAT, SKEWED = (0.1, 0.5), (1.6, 2.0)
+SKEWS = (FLAT, (0.6, 1.0), (1.1, 1.5), SKEWED)
+"""Ranges of z-intra."""
+
+SUBSET: Mapping[str, Policy] = {
+    "MSketch": Sketch(),
+    "BJoin": Pairwise(),
+    "MSketch*Age": Sketch(aging=True),
+    "Aging": Oldest(),
+    "Rand": Random(),
+}
+ABOUT = 0.2
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything to run."""
+
+    tuples: int = 10_000
+    regions: int = 10
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+    memories: tuple[int, ...] = tuple(PARTS)
+    census: int = 50_000
+    rounds: int = 3
+
+
+FULL = Scale()
+
+QUICK = Scale(
+    tuples=1_500, regions=3, seeds=(1, 2, 3), memories=(8, 42, 126), census=3_000, rounds=2
+)
+
+
+def region_join(seed: int) -> ss.Join:
+    """The paper's query, without a budget."""
+    return ss.join(*NAMES).on(*CONDITIONS).within(WINDOW, time="time", clock="max").seed(seed)
+
+
+def region_work(scale: Scale, intra: tuple[float, float], seed: int) -> RegionWorkload:
+    """The paper's data."""
+    return RegionWorkload(tuples=scale.tuples, regions=scale.regions, intra=intra, seed=seed)
+
+
+def ranged(intra: tuple[float, float]) -> str:
+    """A range of skews in words, for tables and the names of files."""
+    return f"{intra[0]:g}-{intra[1]:g}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Runs of several policies in several settings and seeds, compared setting by setting.
+
+    Attributes:
+        runs: one row each, with the columns `policy` and `seed`, the setting and the measure.
+        setting: the column that tells settings apart.
+        measure: what was measured.
+        form: how its values are written.
+    """
+
+    runs: Sequence[Row]
+    setting: str
+    measure: str = "results"
+    form: str = ",.0f"
+
+    def means(self) -> dict[tuple[object, str], float]:
+        """The mean over seeds, by setting and policy."""
+        rows = summarise(self.runs, [self.setting, "policy"], self.measure)
+        return {(row[self.setting], row["policy"]): row[f"{self.measure}_mean"] for row in rows}
+
+    def settings(self) -> list[object]:
+        """All settings, in their order."""
+        return list(dict.fromkeys(run[self.setting] for run in self.runs))
+
+    def policies(self) -> list[str]:
+        """All policies, in their order."""
+        return list(dict.fromkeys(run["policy"] for run in self.runs))
+
+    def won(self, setting: object, one: str, other: str, more: bool = True) -> str:
+        """In how many seeds a policy has more (or less) than another, in words."""
+        found: dict[object, dict[str, float]] = {}
+        for run in self.runs:
+            if run[self.setting] == setting:
+                found.setdefault(run["seed"], {})[run["policy"]] = run[self.measure]
+        wins = sum((pair[one] > pair[other]) == more for pair in found.values())
+        return f"{wins} of {len(found)} seeds"
+
+    def table(self) -> str:
+        """Means and deviations over seeds, as Markdown."""
+        form = self.form
+        rows = summarise(self.runs, [self.setting, "policy"], self.measure)
+        cells = {
+            (
+                row[self.setting],
+                row["policy"],
+            ): f"{row[f'{self.measure}_mean']:{form}} ± {row[f'{self.measure}_deviation']:{form}}"
+            for row in rows
+        }
+        policies = self.policies()
+        return markdown_table(
+            [self.setting, *policies],
+            [
+                [str(setting), *(cells[setting, policy] for policy in policies)]
+                for setting in self.settings()
+            ],
+        )
+
+    def beats(
+        self, figure: str, says: str, pairs: Sequence[tuple[str, str]], why: str = ""
+    ) -> Claim:
+        """Judge that the first of each pair has the larger mean, in every setting."""
+        means = self.means()
+        held = {
+            f"{one} over {other}, {self.setting} {setting} ({self.won(setting, one, other)})": (
+                means[setting, one] > means[setting, other]
+            )
+            for one, other in pairs
+            for setting in self.settings()
+        }
+        return judge(figure, says, self.table(), held, why)
+
+    def about(
+        self, figure: str, says: str, pairs: Sequence[tuple[str, str]], why: str = ""
+    ) -> Claim:
+        """Judge that the two of each pair are about equal, in every setting."""
+        means = self.means()
+        held = {
+            f"{one} and {other}, {self.setting} {setting}": (
+                abs(means[setting, one] / means[setting, other] - 1) <= ABOUT
+            )
+            for one, other in pairs
+            for setting in self.settings()
+        }
+        return judge(figure, says, self.table(), held, why)

@@ -1,0 +1,182 @@
+"""Throttled joins, watched in the course of time, and the baseline that drops tuples at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import streamshed as ss
+from streamshed.kernels.core import NEWEST
+from streamshed.kernels.pairs import AGREED, LOOKED, TALLIES
+from streamshed.operators.auto import running_join
+from streamshed.operators.buffers import Batch
+from streamshed.operators.intake import merged
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.nested import NestedJoin
+from streamshed.operators.pacing import Pacing
+from streamshed.throttle.dropping import best_rates
+from streamshed.throttle.harvesting import Directions
+from streamshed.throttle.portions import THROTTLE
+from streamshed_lab.workloads import LaggingWorkload
+
+SECOND = 1_000_000
+WINDOW = 20.0
+"""Seconds, of all streams."""
+EPSILON = 1.0
+
+
+@dataclass(frozen=True)
+class Span:
+    """What was done from a time to another.
+
+    Attributes:
+        results: made.
+        comparisons: made in the time, those for which tuples waited when it began included.
+        arrived: rows that came.
+        shed: rows that were dropped or shed.
+        throttle: the part of the full join that was done at the end.
+    """
+
+    results: int
+    comparisons: int
+    arrived: int
+    shed: int
+    throttle: float
+
+
+def epsilon_join(streams: Sequence[str]) -> ss.Join:
+    """The join of section VI-B, without a throttle."""
+    within = f"{WINDOW:g} seconds"
+    join = ss.join(*streams).on(ss.near("value", EPSILON))
+    return join.within(within, time="time", clock="max").select("time")
+
+
+def watched(
+    join: ss.Join, tables: Mapping[str, pa.Table], edges: Sequence[float], afresh: bool = False
+) -> list[Span]:
+    """Run a join, and say what it has done between times.
+
+    Args:
+        join: what to do.
+        tables: the streams, in the order of time.
+        edges: the times, in seconds; the first span begins with the first of them.
+        afresh: whether it then begins with a throttle of 1 again.
+    """
+    plan = join.plan({name: table.schema for name, table in tables.items()})
+    operator: KeyedJoin = running_join(plan)(plan, whole=False)
+    parts = [
+        operator.read(position, table.combine_chunks().to_batches()[0])
+        for position, table in enumerate(tables.values())
+    ]
+    batch = merged(parts)
+    cuts = np.searchsorted(batch.time, [edge * SECOND for edge in edges])
+    states, start = [], 0
+    for cut in cuts:
+        piece = Batch._make(column[start:cut] for column in batch)
+        for _ in operator.process(piece):
+            pass
+        states.append(_state(operator))
+        if afresh and start == 0 and isinstance(operator, Pacing) and operator.controller:
+            operator.controller.state.pace[THROTTLE] = 1.0
+        start = cut
+    return [
+        Span(
+            results=after.results - before.results,
+            comparisons=after.comparisons - before.comparisons,
+            arrived=after.arrived - before.arrived,
+            shed=after.shed - before.shed,
+            throttle=after.throttle,
+        )
+        for before, after in pairwise(states)
+    ]
+
+
+def _state(operator: KeyedJoin) -> Span:
+    ledger = operator.ledger()
+    waiting = 0.0
+    if isinstance(operator, Pacing) and operator.controller is not None:
+        waiting = operator.controller.waiting(int(operator.core.numbers[NEWEST]))
+    return Span(
+        results=ledger.results,
+        comparisons=(ledger.comparisons or 0) - round(waiting),
+        arrived=sum(stream.arrived for stream in ledger.streams.values()),
+        shed=sum(stream.shed for stream in ledger.streams.values()),
+        throttle=1.0 if ledger.throttle is None else ledger.throttle,
+    )
+
+
+@cache
+def full_load(work: LaggingWorkload) -> float:
+    """The comparisons of the full join in a second, once its windows are full."""
+    (span,) = watched(epsilon_join(work.names), work.tables(), [WINDOW, work.seconds])
+    return span.comparisons / (work.seconds - WINDOW)
+
+
+@cache
+def selectivities(work: LaggingWorkload) -> tuple[tuple[float, ...], ...]:
+    """By (direction, stream): the part of rows that agree, as the full join finds it."""
+    join, tables = epsilon_join(work.names), work.tables()
+    plan = join.plan({name: table.schema for name, table in tables.items()})
+    operator = NestedJoin(plan, whole=False)
+    parts = [
+        operator.read(position, table.combine_chunks().to_batches()[0])
+        for position, table in enumerate(tables.values())
+    ]
+    for _ in operator.process(merged(parts)):
+        pass
+    lanes = len(work.names)
+    met = operator.meeting.met.reshape(lanes, lanes, TALLIES).astype(np.float64)
+    share = (met[:, :, AGREED] + 0.05) / (met[:, :, LOOKED] + 100.0)
+    return tuple(map(tuple, share.tolist()))
+
+
+def random_drop(work: LaggingWorkload, known: LaggingWorkload, comparisons: float) -> Span:
+    """RandomDrop: the streams thinned out at the best rates, then joined in full.
+
+    Args:
+        work: the streams.
+        known: like streams at a low rate, from which the selectivities are known.
+        comparisons: what the join may cost in a second, once its windows are full. The estimate of
+            the cost is scaled until this is met, to within a few percent.
+    """
+    rate = float(work.rates[-1][1])
+    lanes = len(work.names)
+    share = np.array(selectivities(known))
+    by_share = [np.argsort(row, kind="stable") for row in share]
+    orders = np.array([order[order != i] for i, order in enumerate(by_share)])
+    directions = Directions(
+        np.full(lanes, rate),
+        np.full(orders.shape, rate * WINDOW),
+        np.take_along_axis(share, orders, axis=1),
+        np.ones(orders.shape, np.int64),
+        np.ones((lanes, lanes - 1, 2)),
+    )
+    tables, scale = work.tables(), 1.0
+    wanted = comparisons * (work.seconds - WINDOW)
+    for _ in range(6):
+        let_in = best_rates(directions, orders, comparisons * scale)
+        (span,) = watched(
+            epsilon_join(work.names), thinned(tables, let_in, work.seed), [WINDOW, work.seconds]
+        )
+        off = span.comparisons / wanted
+        if abs(off - 1) < 0.02 or (off < 1 and (let_in >= 1).all()):
+            break
+        scale /= off
+    return span
+
+
+def thinned(
+    tables: Mapping[str, pa.Table], let_in: npt.NDArray[np.float64], seed: int
+) -> dict[str, pa.Table]:
+    """Of each stream a random part."""
+    random = np.random.default_rng([seed, 12])
+    return {
+        name: table.filter(pa.array(random.random(table.num_rows) < part))
+        for (name, table), part in zip(tables.items(), let_in, strict=True)
+    }

@@ -1,0 +1,415 @@
+"""All shedding policies on all workloads: the results that each keeps, cell by cell.
+
+The settings are those of `streamshed_lab.experiments.cells`; the policies are whatever `shed` knows
+by name and the join allows. A cell's results are summed over seeds, each of which makes another
+workload, and each policy is run on the same ones. What is counted is the join's own ledger; no
+result is built. A share is that of the bound: the results that no policy could exceed within the
+budget, had it known the future (`streamshed_lab.offline`). In quick runs, and where a policy has
+kept them all, that is the exact result.
+
+What is required of our own policies, `density` and `auto`, is compared with the worst cell. In a
+cell where the others keep nothing there is nothing to compare with, and it does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from streamshed.errors import InputError, SpecError, StreamshedError, listed
+from streamshed.join import Join
+from streamshed.policies import NAMED
+from streamshed_lab.experiments.cells import FAMILIES, FULL, QUICK, Setting, Streams, settings
+from streamshed_lab.experiments.joining import key_join
+from streamshed_lab.experiments.report import (
+    Claim,
+    Progress,
+    Report,
+    Row,
+    judge,
+    markdown_table,
+    stem,
+    summarise,
+)
+from streamshed_lab.offline import most_results
+
+TITLE = "Shedding policies compared"
+
+OURS = ("density", "auto")
+"""The policies that no paper has; all others that are compared are from the papers."""
+ELSEWHERE = ("pairwise", "sketch")
+"""Those made for several attributes: `streamshed reproduce msketch` compares them, and this does
+not yet."""
+EP = "existence"
+PATIENCE = 20.0
+"""Seconds that a bound may take; what is known by then is one."""
+
+
+class Cell(NamedTuple):
+    """A setting under one budget."""
+
+    family: str
+    workload: str
+    rows: int
+    spread: float | None
+
+    def __str__(self) -> str:
+        return f"{self.family}: {self.workload}, {self.rows} rows"
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What one of our policies is to reach in every cell of some.
+
+    Attributes:
+        says: the requirement in words.
+        unit: of the values.
+        bar: the least that each value may be.
+        values: what was measured, by cell.
+    """
+
+    says: str
+    unit: str
+    bar: float
+    values: Mapping[Cell, float]
+
+    @property
+    def worst(self) -> Cell:
+        """The cell with the lowest value."""
+        return min(self.values, key=lambda cell: self.values[cell])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was measured, and what could not be.
+
+    Attributes:
+        runs: one row for each cell, policy and seed.
+        left_out: settings that could not be run, and why.
+    """
+
+    runs: list[Row] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def policies(self) -> list[str]:
+        """The policies that were run."""
+        return list(dict.fromkeys(run["policy"] for run in self.runs))
+
+    @property
+    def of_papers(self) -> list[str]:
+        """Those of them that are from the papers."""
+        return [policy for policy in self.policies if policy not in OURS]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that were tried."""
+        return list(dict.fromkeys(run["seed"] for run in self.runs))
+
+    def kept(self) -> dict[Cell, dict[str, int]]:
+        """For each cell the results of every policy, over all seeds."""
+        return self._sums("results")
+
+    def bounds(self) -> dict[Cell, int]:
+        """For each cell what no policy could exceed, over all seeds."""
+        return {cell: max(of.values()) for cell, of in self._sums("bound").items()}
+
+    def exact(self) -> dict[Cell, int]:
+        """For each cell the results of a join without a budget, over all seeds."""
+        return {cell: max(of.values()) for cell, of in self._sums("exact").items()}
+
+    def _sums(self, column: str) -> dict[Cell, dict[str, int]]:
+        sums: dict[Cell, dict[str, int]] = {}
+        for run in self.runs:
+            of_cell = sums.setdefault(Cell(*(run[name] for name in Cell._fields)), {})
+            of_cell[run["policy"]] = of_cell.get(run["policy"], 0) + run[column]
+        return sums
+
+
+def compare(
+    chosen: Iterable[Setting], seeds: Sequence[int], progress: Progress, bounds: bool = False
+) -> Comparison:
+    """Run every policy in every cell of some settings.
+
+    Args:
+        chosen: the settings. One whose trace is not there is left out, and the comparison says so.
+        seeds: of the workloads and the policies.
+        progress: is told, line by line, what is being done.
+        bounds: whether a bound tighter than the exact result is sought.
+    """
+    found = Comparison()
+    for setting in chosen:
+        progress(str(setting))
+        try:
+            for seed in seeds:
+                found.runs.extend(_runs(setting, seed, bounds))
+        except InputError as missing:
+            progress(f"left out, {setting}: {missing}")
+            found.left_out[str(setting)] = str(missing)
+    return found
+
+
+def _runs(setting: Setting, seed: int, bounds: bool) -> list[Row]:
+    """Every policy under every budget, on the streams of one seed."""
+    streams = dict(setting.streams(seed))
+    joined = key_join(streams, setting.window).seed(seed)
+    exact = joined.count(streams).results
+    runs = []
+    for rows in setting.budgets:
+        budgeted = joined.keep(rows=rows)
+        kept = {
+            policy: budgeted.shed(policy).count(streams).results
+            for policy in fitting(budgeted, streams)
+        }
+        bound = exact
+        if bounds and max(kept.values()) < exact:
+            bound = most_results(budgeted, streams, seconds=PATIENCE).results
+        for policy, results in kept.items():
+            runs.append(
+                {
+                    "family": setting.family,
+                    "workload": setting.workload,
+                    "rows": rows,
+                    "spread": setting.spread,
+                    "seed": seed,
+                    "policy": policy,
+                    "results": results,
+                    "exact": exact,
+                    "bound": bound,
+                    "share": results / bound if bound else 1.0,
+                }
+            )
+    return runs
+
+
+def fitting(joined: Join, streams: Streams) -> list[str]:
+    """The policies, by name, that can serve a join; those of the papers come first."""
+    schemas = {name: table.schema for name, table in streams.items()}
+    found = []
+    order = {name: number for number, name in enumerate(OURS, start=1)}
+    for name in sorted(NAMED, key=lambda name: (order.get(name, 0), name)):
+        if name in ELSEWHERE:
+            continue
+        try:
+            joined.shed(name).plan(schemas)
+        except SpecError:
+            continue
+        found.append(name)
+    return found
+
+
+# -- what is required -----------------------------------------------------------------------------
+
+
+def requirements(found: Comparison) -> list[Requirement]:
+    """All that is required of those of our policies that were run, as far as there are cells."""
+    kept, bounds, exact = found.kept(), found.bounds(), found.exact()
+    papers, single = found.of_papers, [name for name in found.policies if name != "auto"]
+
+    def ratio(
+        ours: str, others: Sequence[str], where: Callable[[Cell], bool] = lambda cell: True
+    ) -> dict[Cell, float]:
+        best = {cell: max(of[name] for name in others) for cell, of in kept.items() if where(cell)}
+        return {cell: kept[cell][ours] / most for cell, most in best.items() if most}
+
+    def spread_out(cell: Cell) -> bool:
+        return cell.spread is not None and cell.spread >= 50.0
+
+    required = []
+    if "density" in found.policies:
+        required += [
+            Requirement(
+                "results of density against those of the best policy of the papers",
+                "times",
+                0.98,
+                ratio("density", papers),
+            ),
+            Requirement(
+                "results of density against those of existence, spread 50 s or more",
+                "times",
+                3.0,
+                ratio("density", [EP], spread_out),
+            ),
+            Requirement(
+                "the same where existence keeps at most a third of the bound",
+                "times",
+                3.0,
+                ratio(
+                    "density",
+                    [EP],
+                    lambda cell: spread_out(cell) and 3 * kept[cell][EP] <= bounds[cell],
+                ),
+            ),
+            Requirement(
+                "share of the exact result that density keeps, spread 100 s, 500 rows",
+                "of the exact result",
+                0.85,
+                {
+                    cell: kept[cell]["density"] / exact[cell]
+                    for cell in kept
+                    if (cell.spread, cell.rows) == (100.0, 500) and exact[cell]
+                },
+            ),
+        ]
+    if "auto" in found.policies:
+        required += [
+            Requirement(
+                "results of auto against those of the best single policy in hindsight",
+                "times",
+                0.97,
+                ratio("auto", single),
+            ),
+            Requirement(
+                "results of auto beyond those of the best single policy, changing mixtures",
+                "results",
+                1,
+                {
+                    cell: of["auto"] - max(of[name] for name in single)
+                    for cell, of in kept.items()
+                    if cell.family == "changing"
+                },
+            ),
+        ]
+    return [requirement for requirement in required if requirement.values]
+
+
+def against_the_best(found: Comparison) -> dict[str, tuple[float, Cell]]:
+    """For each policy of the papers its results over those of the best of them, in the worst cell.
+
+    None of them is good everywhere: this is how bad each can be.
+    """
+    papers = found.of_papers
+    worst: dict[str, tuple[float, Cell]] = {}
+    for cell, of in found.kept().items():
+        most = max(of[name] for name in papers)
+        for name in papers if most else []:
+            worst[name] = min(worst.get(name, (1.0, cell)), (of[name] / most, cell))
+    return worst
+
+
+def shares(found: Comparison) -> dict[str, dict[str, float]]:
+    """For each family the mean share of the bound that every policy keeps, cells counting alike."""
+    means: dict[str, dict[str, list[float]]] = {}
+    bounds = found.bounds()
+    for cell, of in found.kept().items():
+        for policy, results in of.items():
+            listed_shares = means.setdefault(cell.family, {}).setdefault(policy, [])
+            listed_shares.append(results / bounds[cell] if bounds[cell] else 1.0)
+    return {
+        family: {policy: sum(all_of) / len(all_of) for policy, all_of in of.items()}
+        for family, of in means.items()
+    }
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+
+def run(
+    out: Path,
+    quick: bool = False,
+    figures: Iterable[str] | None = None,
+    progress: Progress | None = None,
+) -> list[Claim]:
+    """Compare the policies, write tables, charts and a verdict, and return what was found.
+
+    Args:
+        out: the folder to fill.
+        quick: fewer seeds and settings, in less than a minute.
+        figures: which families of settings to run, one chart each; all of them if not given.
+        progress: is told, line by line, what is being done.
+
+    Raises:
+        StreamshedError: if a family is not among those that can be run.
+    """
+    families = list(dict.fromkeys(FAMILIES if figures is None else figures))
+    for family in families:
+        if family not in FAMILIES:
+            raise StreamshedError(f"no family {family!r} to compare; there are {listed(FAMILIES)}")
+    scale = QUICK if quick else FULL
+    report = Report(Path(out), TITLE, progress or (lambda line: None))
+    found = compare(settings(scale, families), scale.seeds, report.progress, bounds=not quick)
+    partial = "" if figures is None else "_" + "_".join(families)
+    _write(report, found, partial)
+    claims = _claims(found)
+    report.verdict(claims, f"verdict{partial}")
+    return claims
+
+
+def _write(report: Report, found: Comparison, partial: str) -> None:
+    """Runs and summaries, a chart of each family, and all cells in one page."""
+    seeds = len(found.seeds)
+    by = ["family", "workload", "rows"]
+    for family in dict.fromkeys(run["family"] for run in found.runs):
+        runs = [run for run in found.runs if run["family"] == family]
+        name = stem("policies", "share-by-workload-rows", family=family, seeds=seeds)
+        report.runs(name, runs)
+        summary = summarise(runs, [*by, "policy"], "share")
+        for value in ("results", "exact", "bound"):
+            for row, more in zip(summary, summarise(runs, [*by, "policy"], value), strict=True):
+                row[f"{value}_mean"] = more[f"{value}_mean"]
+        report.summary(name, summary)
+        report.chart(
+            name, summary, "rows", "share", "policy", ["workload"], y_label="share of the bound"
+        )
+    report.page(f"cells{partial}", cells_page(found))
+
+
+def cells_page(found: Comparison) -> str:
+    """All cells as Markdown: results kept, and the share of the bound."""
+    kept, bounds, exact = found.kept(), found.bounds(), found.exact()
+    policies, seeds = found.policies, len(found.seeds)
+    said = ", ".join(map(str, found.seeds))
+    parts = [f"# {TITLE}", "", f"Results kept, and share of the bound: means over seeds ({said})."]
+    parts += [f"\nLeft out, {setting}: {why}" for setting, why in found.left_out.items()]
+    overall = [
+        [family, *(f"{of[policy]:.1%}" for policy in policies)]
+        for family, of in shares(found).items()
+    ]
+    parts += ["", "## Mean share of the bound", "", markdown_table(["", *policies], overall)]
+    for family in dict.fromkeys(cell.family for cell in kept):
+        rows = [
+            [
+                f"{cell.workload}, {cell.rows} rows",
+                *(
+                    f"{of[policy] / seeds:,.0f} ({of[policy] / max(bounds[cell], 1):.1%})"
+                    for policy in policies
+                ),
+                f"{bounds[cell] / seeds:,.0f}",
+                f"{exact[cell] / seeds:,.0f}",
+            ]
+            for cell, of in kept.items()
+            if cell.family == family
+        ]
+        heads = ["cell", *policies, "bound", "exact"]
+        parts += ["", f"## {family}", "", markdown_table(heads, rows)]
+    return "\n".join(parts) + "\n"
+
+
+def _claims(found: Comparison) -> list[Claim]:
+    worst = against_the_best(found)
+    claims = [
+        judge(
+            "all cells",
+            "no policy of the papers is always near the best of them",
+            markdown_table(
+                ["policy", "of what the best keeps, in its worst cell", "cell"],
+                [[name, f"{share:.1%}", str(cell)] for name, (share, cell) in worst.items()],
+            ),
+            {name: share < 0.97 for name, (share, _) in worst.items()},
+            "Near is taken as: within 0.97, as is asked of auto.",
+        )
+    ]
+    for required in requirements(found):
+        low = required.worst
+        claims.append(
+            judge(
+                "all cells",
+                f"{required.says}: at least {required.bar:g}",
+                f"In the worst of {len(required.values)} cells: {required.values[low]:.3g} "
+                f"{required.unit} ({low}).",
+                {str(cell): value >= required.bar for cell, value in required.values.items()},
+            )
+        )
+    return claims

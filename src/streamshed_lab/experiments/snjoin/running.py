@@ -1,0 +1,276 @@
+"""What the figures and the benchmark have in common: workloads, operators, and how they are timed.
+
+All operators are timed in turn on the same tuples, once the window of a minute is full, without
+shedding, in processor time; the least of some rounds counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import streamshed as ss
+from streamshed.errors import StreamshedError
+from streamshed.operators.buffers import Batch
+from streamshed.operators.intake import merged
+from streamshed.operators.keyed import KeyedJoin
+from streamshed.operators.plan import Plan
+from streamshed.operators.table_join import CHUNK
+from streamshed_lab.baselines import Baseline, MJoin, Query, XJoinTree
+from streamshed_lab.experiments.report import Row
+from streamshed_lab.workloads import EventWorkload, SensorWorkload
+
+WINDOW = 60
+"""Seconds."""
+SECOND = 1_000_000
+FULL_AFTER = 75
+"""Seconds after which windows are full, and arrays no longer grow."""
+TRIALS = 6
+"""Shares of all tuples that are tried, at most."""
+SPARSE = 4
+"""Times as many rows as come the hash tables of the baselines are made for: they are about twice
+as fast then as with tables made for the rows alone, and hardly faster with larger ones."""
+RATE = 100.0
+"""Tuples a second of each stream of a complete join."""
+SN, MJ, XJ = "SNJoin", MJoin.name, XJoinTree.name
+CHOOSING = "MJoin, an order for each tuple"
+READINGS, EVENTS = "readings", "events"
+"""The workloads of complete joins."""
+MOVING, OWN = "values move on", "own popular values"
+"""The workloads of variable arity."""
+
+Operator = KeyedJoin | Baseline
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything to run."""
+
+    few: tuple[int, ...] = (2, 5, 10, 15, 20)
+    many: tuple[int, ...] = (200, 500, 1_000, 2_000)
+    minutes: int = 3
+    tuples: int = 400_000
+    readings: int = 30_000
+    rounds: int = 3
+
+
+FULL = Scale()
+QUICK = Scale((2, 20), (200, 600), minutes=2, tuples=60_000, readings=6_000, rounds=2)
+
+
+@dataclass(frozen=True)
+class Tuples:
+    """Tuples of one workload as operators take them: those that fill the window, and the rest."""
+
+    plan: Plan
+    names: Any
+    before: Batch
+    timed: Batch
+
+    @classmethod
+    def of(
+        cls, join: ss.Join, tables: Mapping[str, pa.Table], full_after: float = FULL_AFTER
+    ) -> Tuples:
+        """Read tables, and cut them in two where the window is full."""
+        plan = join.select("time").plan({name: rows.schema for name, rows in tables.items()})
+        operator = KeyedJoin(plan, whole=False)
+        parts = [
+            operator.read(position, rows.combine_chunks().to_batches()[0])
+            for position, rows in enumerate(tables.values())
+        ]
+        whole = merged(parts)
+        cut = int(np.searchsorted(whole.time, whole.time[0] + full_after * SECOND))
+        return cls(plan, operator.intake.names, part(whole, 0, cut), part(whole, cut, None))
+
+    @property
+    def count(self) -> int:
+        """How many are timed."""
+        return int(self.timed.time.size)
+
+    def kept(self, share: float) -> Tuples:
+        """A part of them, drawn at random."""
+        random = np.random.default_rng(0)
+        before, timed = (
+            Batch._make(column[chosen] if column.size else column for column in batch)
+            for batch in (self.before, self.timed)
+            for chosen in [np.flatnonzero(random.random(batch.time.size) < share)]
+        )
+        return replace(self, before=before, timed=timed)
+
+    def operator(self) -> KeyedJoin:
+        """SNJoin, which is the keyed operator, ready to run on them."""
+        join = KeyedJoin(self.plan, whole=False)
+        join.intake.names = self.names
+        return join
+
+
+def part(batch: Batch, start: int, end: int | None) -> Batch:
+    """The tuples of a batch from one to another."""
+    return Batch._make(column[start:end] if column.size else column for column in batch)
+
+
+def drain(operator: Operator, batch: Batch) -> None:
+    """Process tuples, and let the results go."""
+    for start in range(0, batch.time.size, CHUNK):
+        for _ in operator.process(part(batch, start, start + CHUNK)):
+            pass
+
+
+def timed(tuples: Tuples, operator: Operator) -> tuple[float, int]:
+    """Seconds that an operator takes once the window is full, and the results it makes."""
+    drain(operator, tuples.before)
+    before, start = results_of(operator), time.process_time()
+    drain(operator, tuples.timed)
+    return time.process_time() - start, results_of(operator) - before
+
+
+def results_of(operator: Operator) -> int:
+    """How many results an operator has made."""
+    found = operator.ledger().results if isinstance(operator, KeyedJoin) else operator.results
+    return int(found)
+
+
+def baselines(query: Query) -> dict[str, Callable[[], Baseline]]:
+    """What SNJoin is compared with."""
+    return {
+        MJ: partial(MJoin, query),
+        XJ: partial(XJoinTree, query),
+        CHOOSING: partial(MJoin, replace(query, ordered_every=1)),
+    }
+
+
+def times(
+    tuples: Tuples, query: Query, rounds: int, names: Iterable[str] = (SN, MJ, XJ)
+) -> tuple[dict[str, float], int]:
+    """Seconds that each takes, and the results, which must be the same of all."""
+    makes: dict[str, Callable[[], Operator]] = {SN: tuples.operator, **baselines(query)}
+    least: dict[str, float] = {}
+    results: dict[str, int] = {}
+    for name in [*names] * rounds:
+        seconds, results[name] = timed(tuples, makes[name]())
+        least[name] = min(least.get(name, seconds), seconds)
+    if len(set(results.values())) != 1:
+        raise StreamshedError(f"the results differ in number, so no times are compared: {results}")
+    return least, results[SN]
+
+
+def at_equal_work(
+    tuples: Tuples, make: Callable[[], Baseline], seconds: float, whole: float
+) -> tuple[float, int]:
+    """What share of the tuples can be processed in a time, and how many results that makes.
+
+    The others are dropped at random before they come. The share is the largest of some that were
+    tried: with fewer tuples each may cost less.
+
+    Args:
+        tuples: all of them.
+        make: makes the operator.
+        seconds: that it may take.
+        whole: that it takes for all.
+    """
+    if whole <= seconds:
+        return 1.0, timed(tuples, make())[1]
+    best, made = 0.0, 0
+    too_many, share = 1.0, seconds / whole
+    for _ in range(TRIALS):
+        spent, results = timed(tuples.kept(share), make())
+        if spent <= seconds:
+            best, made = share, results
+        else:
+            too_many = share
+        if best > 0 and too_many - best < 0.05 * best:
+            break
+        guess = share * seconds / max(spent, 1e-9)
+        share = guess if best < guess < too_many else (best + too_many) / 2
+    return best, made
+
+
+def compared(
+    tuples: Tuples, query: Query, rounds: int, names: tuple[str, ...], **said: object
+) -> list[Row]:
+    """Time per tuple of each operator, and what each makes in the time that SNJoin takes for all.
+
+    Args:
+        tuples: that all of them process.
+        query: of the baselines.
+        rounds: the least time of so many counts.
+        names: of the operators.
+        said: what else each row says.
+    """
+    spent, results = times(tuples, query, rounds, names)
+    rows: list[Row] = []
+    for operator, seconds in spent.items():
+        share, made = 1.0, results
+        if operator != SN:
+            make = baselines(query)[operator]
+            share, made = at_equal_work(tuples, make, spent[SN], seconds)
+        rows.append(
+            {
+                **said,
+                "operator": operator,
+                "nanoseconds": seconds / tuples.count * 1e9,
+                "saved": 1 - spent[SN] / seconds,
+                "dropped": 1 - share,
+                "results": made,
+                "all results": results,
+                "per second": made / spent[SN],
+            }
+        )
+    return rows
+
+
+# -- workloads ------------------------------------------------------------------------------------
+
+
+def complete_tuples(workload: str, streams: int, tuples: int) -> Tuples:
+    """The tuples of a complete join of some streams, so many of them timed."""
+    seconds = FULL_AFTER + tuples / RATE / streams
+    if workload == READINGS:
+        field = SensorWorkload(streams, seconds, every=1 / RATE, values=10_000, seed=1)
+        tables = field.tables()
+    else:
+        tables = EventWorkload(streams, round(seconds * RATE), RATE, seed=1).tables()
+    join = ss.join(*tables).on("key").within(f"{WINDOW} s", time="time", clock="max")
+    return Tuples.of(join, tables)
+
+
+def complete_query(streams: int) -> Query:
+    """The same for the baselines."""
+    return Query(streams, WINDOW * SECOND, room=SPARSE * round(RATE * WINDOW))
+
+
+def sensor_join() -> ss.Join:
+    """The join of variable arity."""
+    return ss.join(by="sensor").on("key").within(f"{WINDOW} s", time="time")
+
+
+def sensor_query(streams: int) -> Query:
+    """The same for the baselines."""
+    return Query(streams, WINDOW * SECOND, at_least=2, room=SPARSE * WINDOW)
+
+
+def sensors(
+    streams: int, readings: int, workload: str = MOVING, changes: int = 0
+) -> SensorWorkload:
+    """Sensors with a reading a second each, so many of all of them once the window is full.
+
+    Where values move on, about 40 readings come before all values are new.
+    """
+    seconds = FULL_AFTER + readings / streams
+    if workload == OWN:
+        return SensorWorkload(streams, seconds, values=50 * streams, changes=changes, seed=1)
+    return SensorWorkload(
+        streams,
+        seconds,
+        values=1_000,
+        popular="same",
+        lasts=40 / streams,
+        changes=changes,
+        seed=1,
+    )

@@ -1,0 +1,45 @@
+"""Generators of the papers' workloads and of others, and readers of real traces.
+
+Every workload is a small frozen dataclass whose `tables()` gives one Arrow table per stream, the
+same for the same seed.
+"""
+
+from streamshed.demo.workloads.base import Workload
+from streamshed.demo.workloads.existence import ExistenceWorkload
+from streamshed.demo.workloads.funnel import FunnelWorkload
+from streamshed_lab.workloads.field import FieldWorkload
+from streamshed_lab.workloads.lagging import LaggingWorkload
+from streamshed_lab.workloads.mixed import MixedWorkload
+from streamshed_lab.workloads.normal import NormalWorkload
+from streamshed_lab.workloads.regions import RegionWorkload
+from streamshed_lab.workloads.sensors import EventWorkload, SensorWorkload
+from streamshed_lab.workloads.star import StarExample, StarWorkload
+from streamshed_lab.workloads.weblog import (
+    WebLog,
+    first_visits,
+    page_streams,
+    read_weblog,
+    read_weblog_blocks,
+)
+from streamshed_lab.workloads.zipf import ZipfWorkload
+
+__all__ = [
+    "EventWorkload",
+    "ExistenceWorkload",
+    "FieldWorkload",
+    "FunnelWorkload",
+    "LaggingWorkload",
+    "MixedWorkload",
+    "NormalWorkload",
+    "RegionWorkload",
+    "SensorWorkload",
+    "StarExample",
+    "StarWorkload",
+    "WebLog",
+    "Workload",
+    "ZipfWorkload",
+    "first_visits",
+    "page_streams",
+    "read_weblog",
+    "read_weblog_blocks",
+]

@@ -1,0 +1,54 @@
+"""The benchmark of the policies, in small."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamshed_lab.bench import policies, run
+from streamshed_lab.bench.keyed import Setting, loop_speeds
+from streamshed_lab.experiments.cells import Scale, settings
+
+SMALL = Scale(seeds=(1,), spreads=(100.0,), alphas=(0.0,), budgets=(100, 500), tuples=2_500)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    chosen = settings(SMALL, ["existence", "changing"])
+    monkeypatch.setattr(policies, "QUICK", SMALL)
+    monkeypatch.setattr(policies, "QUICK_SEEDS", range(1))
+    monkeypatch.setattr(policies, "settings", lambda scale: chosen)
+
+
+def measured(told):
+    found = list(run("policies", quick=True, progress=told.append))
+    named = {measurement.name: measurement for measurement in found}
+    assert len(named) == len(found)
+    return named
+
+
+def test_every_requirement_has_its_bar(small, monkeypatch):
+    speeds = {"density": 3e6, "existence": 8e6, "auto": 2.9e6}
+    monkeypatch.setattr(policies, "loop_speeds", lambda *said: speeds)
+    told = []
+    named = measured(told)
+    assert told
+    assert 0 < named["mean share of the bound, oldest, changing"].value < 1
+    assert named["settings left out because their trace is not there"].value == 0
+    worst = named["results of random against those of the best policy of the papers"]
+    assert worst.value < 0.5
+    assert worst.cell.endswith(" rows")
+    with_bars = [m for m in named.values() if m.bar is not None]
+    assert [m.bar for m in with_bars] == [
+        0.98, 3.0, 3.0, 0.85, 0.97, 1, 0.92, 0.98, 4_000_000, 1 / 3, 0.9
+    ]  # fmt: skip
+    assert all(m.cell for m in with_bars[:6])
+    assert [m.holds for m in with_bars[-3:]] == [False, True, True]
+
+
+def test_the_speed_of_a_loop_is_that_of_the_keyed_benchmark():
+    setting = Setting(3, 100, timed=3_000, repeats=1, policies=("oldest",), end_to_end=False)
+    told = []
+    speeds = loop_speeds(setting, told.append)
+    assert list(speeds) == ["oldest"]
+    assert speeds["oldest"] > 10_000
+    assert told

@@ -1,0 +1,47 @@
+"""The experiments on GrubJoin run, on a small scale, and say what they found."""
+
+import json
+
+import pytest
+
+from streamshed_lab.experiments import grubjoin
+from streamshed_lab.experiments.harvesting import Scale
+from streamshed_lab.experiments.scenes import random_scenes, watch_scenes
+
+pytest.importorskip("matplotlib")
+
+TINY = Scale(
+    runs=5, seeds=(1,), throttles=(0.1, 0.8), rates=(100, 200), parts=(2.0, 10.0),
+    intervals=(2.0, 8.0), videos=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("figure", ["4", "7", "8", "11", "16"])
+def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
+    monkeypatch.setattr(grubjoin.PAPER, "quick", TINY)
+    claims = grubjoin.run(tmp_path, quick=True, figures=[figure])
+    assert all(claim.paper_says and claim.measured for claim in claims)
+    verdict = json.loads((tmp_path / f"verdict_{figure}.json").read_text(encoding="utf-8"))
+    assert len(verdict["claims"]) == len(claims) >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", ["2", "12", "13", "14", "15", "II", "video"])
+def test_the_other_figures_do_too(figure, monkeypatch, tmp_path):
+    test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path)
+
+
+def test_harvesting_beats_dropping_at_equal_comparisons(monkeypatch, tmp_path):
+    """The paper's improvements at twice the rate at which shedding begins."""
+    monkeypatch.setattr(grubjoin.PAPER, "quick", TINY)
+    for claim in grubjoin.run(tmp_path, quick=True, figures=[11]):
+        assert claim.holds
+
+
+@pytest.mark.slow
+def test_both_are_given_the_same_comparisons():
+    found = grubjoin.compared(grubjoin.work("aligned", 200.0, 1), grubjoin.capacity())
+    assert found["work"] == pytest.approx(found["work of randomdrop"], rel=0.05)
+    seen = watch_scenes(random_scenes(1), throttle=0.2)
+    assert seen["comparisons"] <= 1.05 * seen["comparisons allowed"]
+    assert seen["comparisons of dropping"] == pytest.approx(seen["comparisons allowed"], rel=0.1)

@@ -1,0 +1,50 @@
+"""The experiments on joins by equalities run, on a small scale, and say what they found."""
+
+import json
+
+import numpy as np
+import pytest
+
+from streamshed_lab.experiments import msketch
+from streamshed_lab.experiments.msketch.running import Compared, Scale
+from streamshed_lab.experiments.msketch.sampling import DOMAIN, errors
+
+pytest.importorskip("matplotlib")
+
+TINY = Scale(tuples=600, regions=2, seeds=(1, 2), memories=(8, 42), census=300, rounds=1)
+
+
+@pytest.mark.parametrize("figure", ["2", "3", "4", "5", "6", "7", "8"])
+def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
+    monkeypatch.setattr(msketch.PAPER, "quick", TINY)
+    said = []
+    claims = msketch.run(tmp_path, quick=True, figures=[figure], progress=said.append)
+    assert claims
+    assert all(claim.paper_says and claim.measured for claim in claims)
+    verdict = json.loads((tmp_path / f"verdict_{figure}.json").read_text(encoding="utf-8"))
+    assert len(verdict["claims"]) == len(claims)
+    assert said
+
+
+def test_policies_are_compared_by_means_and_seed_by_seed():
+    runs = [
+        {"memory": 1, "seed": seed, "policy": policy, "results": results}
+        for seed, a, b in [(1, 10, 5), (2, 10, 11)]
+        for policy, results in [("a", a), ("b", b)]
+    ]
+    compared = Compared(runs, "memory")
+    assert compared.means() == {(1, "a"): 10, (1, "b"): 8}
+    assert compared.won(1, "a", "b") == "1 of 2 seeds"
+    assert compared.beats("2", "a beats b", [("a", "b")]).holds
+    assert not compared.about("2", "a is about b", [("a", "b")]).holds
+
+
+def test_errors_are_those_of_averages_and_quartiles():
+    truth, found = np.zeros((3, DOMAIN), np.int64), np.zeros((3, DOMAIN), np.int64)
+    truth[0, [10, 20, 30, 40]] = 1
+    found[0, [20, 40]] = 5
+    truth[1, 7] = 3
+    measured = errors(truth, found)
+    assert measured["average"] == pytest.approx(abs(25 - 30) / 25)
+    assert measured["quartiles"] == pytest.approx((10 + 0 + 10) / 3)
+    assert measured["empty"] == pytest.approx(1 / 3)

@@ -1,0 +1,91 @@
+"""The experiments on sensor networks run, on a small scale, and say what they found."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamshed import InputError
+from streamshed_lab.baselines import MJoin, XJoinTree
+from streamshed_lab.experiments import snjoin
+from streamshed_lab.experiments.snjoin import field, running, spilling, variable
+from streamshed_lab.experiments.snjoin.feedback import PAPER
+from streamshed_lab.experiments.snjoin.field import MEASURES, reduced
+from streamshed_lab.experiments.snjoin.running import Tuples, sensor_join, sensors
+from streamshed_lab.workloads import traces
+
+pytest.importorskip("matplotlib")
+
+TINY = snjoin.Scale(
+    running.Scale((2, 3), (20, 40), minutes=2, tuples=2_000, readings=400, rounds=1),
+    spilling.Scale(streams=(2, 3), rows=600, seeds=(1,), rounds=1),
+    field.Scale(
+        sizes=(200, 1_000), swept=(200,), seconds=12.0, warm_up=6.0, seeds=(1,), sweeps=(1,)
+    ),
+)
+
+
+@pytest.mark.parametrize("figure", snjoin.FIGURES)
+def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
+    monkeypatch.setattr(snjoin.PAPER, "quick", TINY)
+    said = []
+    claims = snjoin.run(tmp_path, quick=True, figures=[figure], progress=said.append)
+    assert claims
+    assert all(claim.paper_says and claim.measured for claim in claims)
+    verdict = json.loads((tmp_path / f"verdict_{figure}.json").read_text(encoding="utf-8"))
+    assert len(verdict["claims"]) == len(claims)
+    assert said
+
+
+def test_the_table_of_features_is_found_by_trying(tmp_path):
+    (claim,) = snjoin.run(tmp_path, quick=True, figures=["10"])
+    assert "variable-arity join support, SNJoin" in claim.holds_for
+    assert "symmetric join, XJoin tree" in claim.holds_for
+    assert "memory overflow support, MJoin" in claim.holds_for
+    assert {name.partition(",")[0] for name in claim.fails_for} <= {"memory overflow support"}
+    assert "| scalability | x | x | ✓ | ✓✓ |" in (tmp_path / "fig10_features.md").read_text()
+
+
+@pytest.mark.parametrize("kind", [MJoin, XJoinTree])
+def test_baselines_that_are_rearranged_make_the_same_results(kind):
+    some = sensors(30, 30 * 200, changes=10)
+    tuples = Tuples.of(sensor_join(), {"readings": some.table()})
+    assert len(some.lives()[0]) > 30
+    expected = variable.timed(tuples, tuples.operator())[1]
+    assert expected > 0
+    assert variable.changing(tuples, some, kind)[1] == expected
+
+
+def test_real_sensors_are_left_out_where_there_are_none(monkeypatch, tmp_path):
+    def missing(**said: object) -> pa.Table:
+        raise InputError("no trace")
+
+    monkeypatch.setattr(traces, "motes", missing)
+    monkeypatch.setattr(snjoin.PAPER, "quick", TINY)
+    claims = snjoin.run(tmp_path, quick=True, figures=["6"])
+    assert variable.MOTES not in claims[0].measured
+
+
+def test_tuples_are_cut_where_the_window_is_full():
+    tuples = Tuples.of(sensor_join(), {"readings": sensors(20, 400).table()})
+    first = tuples.before.time[0]
+    assert tuples.before.time[-1] < first + 75_000_000 <= tuples.timed.time[0]
+    assert np.isclose(tuples.kept(0.5).count, tuples.count / 2, rtol=0.2)
+
+
+def test_reductions_are_relative_and_of_drop_rates_in_points():
+    without = dict.fromkeys(MEASURES, 4.0)
+    without |= {"drop rate": 0.5, "bytes per second": 10.0, "members per second": 10.0}
+    having = dict.fromkeys(MEASURES, 1.0)
+    having |= {"drop rate": 0.2, "bytes per second": 5.0, "members per second": 19.0}
+    found = reduced(without, having)
+    assert found["probes"] == 75.0
+    assert found["drop rate"] == pytest.approx(30.0)
+    assert found["output"] == pytest.approx(90.0)
+
+
+def test_the_papers_table_has_a_column_for_each_measure():
+    assert all(len(row) == len(MEASURES) for row in PAPER.values())
