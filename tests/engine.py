@@ -12,7 +12,7 @@ import pyarrow as pa
 import streamshed as ss
 from oracles.rows import Member, Row, Workload, arrival_order, table, tables
 from streamshed.ledger import Ledger
-from streamshed.operators.auto import running_join
+from streamshed.operators.build import build_operator, restore_operator
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import KeyedJoin
@@ -134,7 +134,7 @@ def driven(
     """
     data = inputs(workload) if data is None else data
     plan = (join or spec(workload)).plan({name: rows.schema for name, rows in data.items()})
-    operator = running_join(plan)(plan)
+    operator = build_operator(plan)
     order = arrival_order(workload)
     results: list[Result] = []
     start = 0
@@ -147,7 +147,7 @@ def driven(
         yield end, results, operator.ledger(), operator
         if restore:
             saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
-            operator = running_join(plan).restore(plan, saved)
+            operator = restore_operator(plan, saved)
 
 
 def piece(

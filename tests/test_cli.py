@@ -239,7 +239,6 @@ def test_doctor_says_what_is_there(monkeypatch, tmp_path):
     for words in ("python", "numba", "pyarrow", "java", "kernels", "cached"):
         assert words in shown
     assert "shared key" in shown
-    assert "auto" not in shown
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     assert "not found" in run("doctor").stdout
 

@@ -27,7 +27,7 @@ from streamshed_lab.experiments.coverage import SETTINGS, coverage, runs
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 told_apart = [policy for policy in POLICIES if policy not in NAMED_ONLY]
-unaware = [policy for policy in POLICIES if policy not in ("auto", "density")]
+unaware = [policy for policy in POLICIES if policy != "density"]
 """Those that do not learn from the sample. (The plain version of `density` has it whole.)"""
 
 

@@ -16,7 +16,7 @@ from engine import driven, members, shedding, windowed
 from oracles.graph import Graph, graphs, judged, simulate
 from oracles.sketch import EXPECTING
 from streamshed.ledger import Ledger
-from streamshed.operators.auto import running_join
+from streamshed.operators.build import operator_type
 from streamshed.operators.graph import GraphJoin
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
@@ -87,7 +87,7 @@ ONE = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
 
 def operator_of(*conditions: str, streams: str = "abc") -> type[KeyedJoin]:
     join = ss.join(*streams).on(*conditions).within(5, time="ts")
-    return running_join(join.plan(dict.fromkeys(streams, ONE)))
+    return operator_type(join.plan(dict.fromkeys(streams, ONE)))
 
 
 def test_equalities_that_come_down_to_one_key_are_joined_by_it() -> None:

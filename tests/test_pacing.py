@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import streamshed as ss
-from streamshed.operators.auto import running_join
+from streamshed.operators.build import build_operator, operator_type
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
@@ -128,7 +128,7 @@ def test_cuts_and_restarts_change_nothing(kind: str, operator: type[Pacing]) -> 
         join = join.keep(rows=400).shed("random")
     expected = join.replay(tables())
     plan = join.plan({name: table.schema for name, table in tables().items()})
-    assert running_join(plan) is operator
+    assert operator_type(plan) is operator
     for restore in (False, True):
         running, found = operator(plan), []
         for start in range(0, SECONDS, 7):
@@ -198,7 +198,7 @@ def test_the_time_of_a_core_becomes_work(kind: str) -> None:
     """With a clock by which a unit of work takes a microsecond, and all else nothing."""
     said = base(kind).select("time").throttle(cpu=0.001)
     plan = said.plan({name: table.schema for name, table in tables(120).items()})
-    running = running_join(plan)(plan)
+    running = build_operator(plan)
     assert isinstance(running, Pacing)
     assert running.ledger().capacity is None
     asked = [0]
@@ -260,7 +260,6 @@ def test_replay_has_nothing_to_keep_up_with() -> None:
         (lambda j: j.throttle("fast"), "'fast' is no throttle; say 'keep up', or name what is"),
         (lambda j: j.throttle(cpu=0), "`cpu` is 0; give a number above 0"),
         (lambda j: j.throttle(cpu=2), "`cpu` is 2.0; give a number from 0 to 1"),
-        (lambda j: j.throttle(cpu=0.5).keep(rows=5).shed("auto"), "shed.'auto'. tries policies"),
         (lambda j: j.queue(rows=5).throttle(tuples_per_second=1).throttle(cpu=1), "leave .queue"),
     ],
 )

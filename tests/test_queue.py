@@ -18,7 +18,7 @@ from oracles.graph import graphs
 from oracles.queue import Queued, simulate
 from streaming import on_the_wall, rows, whole
 from streamshed.ledger import Ledger
-from streamshed.operators.auto import running_join
+from streamshed.operators.build import build_operator, restore_operator
 from streamshed.operators.intake import merged
 from streamshed.operators.plan import Plan
 from streamshed_lab.experiments.msketch.running import FULL, SKEWED, region_join, region_work
@@ -185,10 +185,10 @@ def test_values_that_are_close_are_told_apart(worths: list[float]) -> None:
 
 def test_those_that_wait_are_not_taken_over_by_a_join_without_a_queue() -> None:
     plan = planned(BOTH)
-    operator = running_join(plan)(plan)
+    operator = build_operator(plan)
     parts = [operator.read(position, ROWS.to_batches()[0]) for position in (0, 1)]
     for _ in operator.process(merged(parts)):
         pass
     other = planned(TWO)
     with pytest.raises(ss.StateError, match=r"queue was .* and is 'none'"):
-        running_join(other).restore(other, operator.snapshot())
+        restore_operator(other, operator.snapshot())

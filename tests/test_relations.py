@@ -137,7 +137,6 @@ WEIGHED = THROUGH.weigh(by="weight").keep(rows=2)
         (THROUGH.partial(at_least=2), [".partial()", "member of every stream"]),
         (THROUGH.keep(rows=2).estimate(rate=0.5), ["0.5", "not estimated"]),
         (THROUGH.keep(rows=2).shed("existence"), ["'existence'", "share none", "'importance'"]),
-        (WEIGHED.shed("auto"), ["'auto'", "share none", "'importance'"]),
         (THROUGH.keep(rows=2).shed("importance"), [".weigh(by=…)"]),
         (JOIN.through(PAIRS, r=["a", "b"], s="b"), ["stream 'r' has 1", "names 2", "'a', 'b'"]),
         (JOIN.weigh(by="weight"), [".weigh()", ".through()"]),

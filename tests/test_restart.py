@@ -10,26 +10,12 @@ import pytest
 
 from engine import driven, inputs, spec
 from oracles.workloads import POLICIES, generated
-from streamshed.operators.auto import running_join
+from streamshed.operators.build import restore_operator
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
 
 
-def changes() -> list[object]:
-    """All changes of policy; those from and to `auto`, but for two, in the long suite."""
-    kept = {("auto", "density"), ("existence", "auto")}
-    return [
-        pytest.param(
-            before,
-            after,
-            marks=[pytest.mark.slow] if "auto" in pair and pair not in kept else [],
-        )
-        for pair in product(POLICIES, POLICIES)
-        for before, after in [pair]
-    ]
-
-
-@pytest.mark.parametrize(("before", "after"), changes())
+@pytest.mark.parametrize(("before", "after"), product(POLICIES, POLICIES))
 def test_another_policy_seed_and_budget_take_effect(before: str, after: str) -> None:
     workload = generated(
         3, streams=3, rows=200, keys=40, disorder=5, late=5, window=("time", 60),
@@ -40,7 +26,7 @@ def test_another_policy_seed_and_budget_take_effect(before: str, after: str) -> 
     changed = replace(workload, policy=after, keep_rows=(7, 25, 20), seed=9)
     data = inputs(changed)
     plan = spec(changed).plan({name: rows.schema for name, rows in data.items()})
-    restored = running_join(plan).restore(plan, saved)
+    restored = restore_operator(plan, saved)
     then = restored.ledger()
     assert then.balanced
     assert then.results == ledger.results

@@ -27,7 +27,7 @@ from oracles.workloads import generated, workloads
 from streamshed.kernels.core import NEWEST
 from streamshed.ledger import Ledger
 from streamshed.operators import disk
-from streamshed.operators.auto import running_join
+from streamshed.operators.build import build_operator, restore_operator
 from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
 from streamshed.operators.revisiting import Revisited
@@ -335,7 +335,7 @@ def test_a_join_that_sheds_does_not_take_over_what_was_spilled() -> None:
         data = inputs(workload)
         plan = spec(workload).plan({name: rows.schema for name, rows in data.items()})
         with pytest.raises(ss.StateError, match="overflow was 'spilled' and is 'shed'"):
-            running_join(plan).restore(plan, snapshot)
+            restore_operator(plan, snapshot)
         operator.close()
 
 
@@ -493,10 +493,10 @@ def test_budgets_for_each_stream_and_for_all_may_be_exchanged() -> None:
             join.spill(to=to).plan(schemas)
             for join in (exact.keep(rows=4), exact.keep(total=9), exact.keep(rows=6))
         ]
-        operator = running_join(plans[0])(plans[0])
+        operator = build_operator(plans[0])
         made = 0
         for number, plan in enumerate(plans):
-            operator = running_join(plan).restore(plan, operator.snapshot())
+            operator = restore_operator(plan, operator.snapshot())
             part = data.slice(20 * number, 20).combine_chunks().to_batches()[0]
             tuples = merged([operator.read(position, part) for position in (0, 1)])
             made += sum(len(b.time) for b in operator.process(tuples) if isinstance(b, Block))

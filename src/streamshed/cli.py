@@ -399,11 +399,10 @@ def _version(package: str) -> str:
 def _kernels() -> str:
     from streamshed.kernels.compiling import compiled_for
     from streamshed.operators.keyed_loop import run
-    from streamshed.policies import NAMED, Auto, ByColumn, Exact, Importance, Policy
+    from streamshed.policies import NAMED, ByColumn, Exact, Importance, Policy
 
     policies: dict[str, type[Policy]] = {"exact": Exact, **NAMED, "by column": ByColumn}
     del policies[Importance.name]  # which has no part in joins on a shared key
-    del policies[Auto.name]  # which goes by the loops of others
     ready = [name for name, policy in policies.items() if compiled_for(run, policy.state)]
     missing = [name for name in policies if name not in ready]
     if not missing:

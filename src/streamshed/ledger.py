@@ -89,11 +89,9 @@ class Ledger:
     sample_rate: float = 0.0
     """The part of all keys that is followed at present, to estimate what is missed."""
     sample_bytes: int = 0
-    """Bytes of the sample of keys that are followed, and of what is tried on a part of them."""
+    """Bytes of the sample of keys that are followed."""
     shed_by: Mapping[str, int] = field(default_factory=dict)
-    """Rows shed by each policy: with `shed("auto")` there can be several."""
-    switches: int = 0
-    """How often `shed("auto")` went over to another policy."""
+    """Rows shed by the policy, and by the throttle or the deadline where there is one."""
     importance: float | None = None
     """The importance of all results together; None if they are not weighed."""
     relation_bytes: int = 0
@@ -157,7 +155,7 @@ class Ledger:
             said.append(f"{self.missed_lately} missed lately")
         if len(self.shed_by) > 1:
             by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
-            said.append(f"shed {by}" + (f"; {self.switches:,} switches" if self.switches else ""))
+            said.append(f"shed {by}")
         if self.throttle is not None:
             at = "" if self.capacity is None else f", for {self.capacity:,.0f} comparisons a second"
             said.append(f"{self.throttle:.1%} of the join is done{at}")

@@ -66,7 +66,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         besides=spec.besides(),
         windows=_windows(spec, inputs[0], time_type),
         pairwise=spec.pairwise,
-        throttle=throttle_of(spec, policy, time_type),
+        throttle=throttle_of(spec, time_type),
         spill=spill_of(spec, time_type),
     )
     _check_policy(plan)

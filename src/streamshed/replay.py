@@ -19,8 +19,8 @@ from streamshed.columns import no_rows
 from streamshed.errors import InputError, SpecError
 from streamshed.join import Join
 from streamshed.ledger import Ledger
-from streamshed.operators.auto import running_join
 from streamshed.operators.buffers import Batch
+from streamshed.operators.build import build_operator
 from streamshed.operators.intake import Tuples, merged
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.payload import Payload, Places, places_in
@@ -176,7 +176,7 @@ class _Running:
                 ".throttle('keep up') is for rows that come as time goes by, on Spark; replay has "
                 "them all at once: give .throttle(cpu=…) or .throttle(comparisons_per_second=…)"
             )
-        self.operator = running_join(plan)(plan, whole=keep_late)
+        self.operator = build_operator(plan, whole=keep_late)
         # Keys that may have equal hashes are told apart only when results are built.
         self.operator.counting = counting and not self.operator.checked
         self.counting = counting

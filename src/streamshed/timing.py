@@ -9,7 +9,7 @@ import pyarrow as pa
 from streamshed.durations import LIMIT, Duration, describe, parse, to_units
 from streamshed.errors import SpecError, listed
 from streamshed.operators.plan import MOST_PARTS, PARTS, QueuePlan, SpillPlan, ThrottlePlan
-from streamshed.policies import Auto, Policy
+from streamshed.policies import Policy
 from streamshed.spec import Spec
 
 KEEP_UP = 0.8
@@ -75,13 +75,13 @@ def _second(time_type: pa.DataType) -> float:
     return 1e-6 if pa.types.is_timestamp(time_type) else 1.0
 
 
-def throttle_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> ThrottlePlan | None:
+def throttle_of(spec: Spec, time_type: pa.DataType) -> ThrottlePlan | None:
     """How much work the join may do, if that is bounded."""
     said = spec.throttled
     if said is None:
         return None
     method = ".throttle()"
-    _check_throttle(spec, policy, method)
+    _check_throttle(spec, method)
     every = said.every
     if not pa.types.is_timestamp(time_type) and every == parse("5 seconds", ""):
         every = 5  # a unit of a plain number is taken for a second
@@ -118,7 +118,7 @@ def throttle_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> ThrottleP
     return plan
 
 
-def _check_throttle(spec: Spec, policy: Policy, method: str) -> None:
+def _check_throttle(spec: Spec, method: str) -> None:
     """Refuse joins whose work cannot be bounded."""
     if spec.through_relation is not None or spec.by is not None:
         which = "through a relation" if spec.by is None else f"of streams told apart by {spec.by!r}"
@@ -130,11 +130,6 @@ def _check_throttle(spec: Spec, policy: Policy, method: str) -> None:
         raise SpecError(
             f"{method}: rows wait in a .queue() for a join that takes tuples_per_second, and in "
             "buffers of its own where comparisons or time are bounded; leave .queue() out"
-        )
-    if isinstance(policy, Auto) and spec.budget is not None:
-        raise SpecError(
-            f"{method}: shed('auto') tries policies on a part of the keys, with all their work; "
-            "name a policy, as in .shed('density')"
         )
     counted = [stream for stream in spec.streams if spec.length_of(stream) is None]
     if counted:

@@ -264,7 +264,6 @@ from .density import Density  # noqa: E402
 from .sketch import EXPECTING  # noqa: E402
 
 RULES: dict[str, type[Rule]] = {
-    "auto": Density,  # until a round is over, and the workloads here are shorter than that
     "density": Density,
     "random": Random,
     "oldest": Oldest,

@@ -53,9 +53,7 @@ def frames(spark: SparkSession, tables: dict[str, pa.Table]) -> dict[str, DataFr
 LONG = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "policy", ["oldest", "column", *(pytest.param(p, marks=LONG) for p in ("frequency", "auto"))]
-)
+@pytest.mark.parametrize("policy", ["oldest", "column", pytest.param("frequency", marks=LONG)])
 def test_a_policy_decides_as_in_replay(spark: SparkSession, files: Files, policy: str) -> None:
     workload = bounded(policy)
     batches = cut(workload, 2)
@@ -84,8 +82,8 @@ def test_a_restart_changes_nothing(spark: SparkSession, files: Files, policy: st
 
 def test_every_policy_is_covered() -> None:
     assert set(POLICIES) == {
-        "auto", "oldest", "frequency", "column", "existence", "random", "output", "density",
-        "sketch", "pairwise",
+        "oldest", "frequency", "column", "existence", "random", "output", "density", "sketch",
+        "pairwise",
     }  # fmt: skip
 
 

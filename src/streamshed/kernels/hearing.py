@@ -21,7 +21,6 @@ from streamshed.kernels.prospects import (
     prospect_layout,
     returns,
     state_of,
-    take_prospects,
 )
 from streamshed.kernels.returning import (
     ONCE,
@@ -211,19 +210,3 @@ def hear_of(policy, sample, row):  # type: ignore[no-untyped-def]
         _meet(policy, sample, row)
     else:
         _hear_again(policy, sample, row, key_lanes(sample, key), 0.0)
-
-
-@aside
-def learn_from(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
-    """Take over what another has learned; the keys that it still watches count no more."""
-    for i in range(policy.horizon.size):
-        policy.horizon[i] = other.horizon[i]
-    take_prospects(policy, other, other_sample)
-    for i in range(policy.fit.size):
-        policy.fit[i] = other.fit[i]
-    for i in range(policy.silence.size):
-        policy.silence[i] = other.silence[i]
-    policy.lessons[TUPLES] = other.lessons[TUPLES]
-    policy.lessons[LEFT] = other.lessons[LEFT]
-    policy.lessons[NEXT_LOOK] = 0
-    _learn(policy, sample)

@@ -115,18 +115,6 @@ def refollowed(policy, sample, row):  # type: ignore[no-untyped-def]
 
 
 @hook
-def taught(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
-    """Take over what another state of the same policy has learned, from a part of the same keys.
-
-    Args:
-        policy: the state, with its rows in place.
-        sample: the key table of the sample that it learns from.
-        other: the state that has learned.
-        other_sample: the key table of the sample that this one learns from.
-    """
-
-
-@hook
 def counts_matches(policy):  # type: ignore[no-untyped-def]
     """Whether the policy wants to know who matches whom through a relation.
 

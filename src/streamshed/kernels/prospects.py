@@ -225,23 +225,6 @@ def _count_present(policy, sample, counts, each):  # type: ignore[no-untyped-def
             counts[group * AGES + at] += each
 
 
-@kernel
-def _add(counts, more):  # type: ignore[no-untyped-def]
-    for i in range(counts.size):
-        counts[i] += more[i]
-
-
-@aside
-def take_prospects(policy, other, other_sample):  # type: ignore[no-untyped-def]
-    """Add what another has learned; the keys that it still watches are left out."""
-    _add(policy.flow, other.flow)
-    _count_present(other, other_sample, policy.flow, -1.0)
-    _add(policy.events, other.events)
-    _add(policy.moved, other.moved)
-    _add(policy.returned, other.returned)
-    _add(policy.gained, other.gained)
-
-
 # -- what is made of it ---------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from streamshed.kernels.core import (
     RESULTS,
     ROWS_USED,
 )
-from streamshed.kernels.hooks import followed, refollowed, taught
+from streamshed.kernels.hooks import followed, refollowed
 from streamshed.kernels.pacing import Whole
 from streamshed.kernels.sampling import (
     Following,
@@ -166,9 +166,3 @@ def follow_again(policy, sample, batch, arrivals, anew, tell):  # type: ignore[n
         row = store_again(true, batch, i, arrivals[i], shift)
         if tell:
             refollowed(policy, true, row)
-
-
-@loop
-def teach(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
-    """Let a policy take over what the other has learned."""
-    taught(policy, sample.core, other, other_sample.core)

@@ -62,7 +62,6 @@ from streamshed.operators.sample import (
 )
 from streamshed.operators.sealing import seal
 from streamshed.operators.table_join import CHUNK, CORE, POLICY, TableJoin
-from streamshed.policies import Policy
 
 MARKS = "marks"
 """The name of the array of the policy's marks."""
@@ -143,7 +142,7 @@ class KeyedJoin(TableJoin):
 
     @property
     def _marking(self) -> str:
-        """How the policy marks rows; where the choice of it is open the marks are all moving."""
+        """How the policy marks rows."""
         return self.plan.policy.marks if self.plan.bounded else "none"
 
     def marks(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -202,18 +201,13 @@ class KeyedJoin(TableJoin):
     ) -> Self:
         """The join as it was when the snapshot was taken."""
         head = snapshot.head
-        join = cls(plan, memory=memory, policy=cls._policy_of(head))
+        join = cls(plan, memory=memory)
         changed = head.changed(join._about())
         join.intake.names = StreamNames({name: i for i, name in enumerate(head.names)})
         rows = read_again(join.intake, join.payload, snapshot)
         join._resume(head)
         join.take_up(head, rows, changed)
         return join
-
-    @classmethod
-    def _policy_of(cls, head: Head) -> Policy | None:
-        """The policy that a state was made under, where the plan leaves the choice open."""
-        return None
 
     def take_up(self, head: Head, rows: Rows, changed: set[str]) -> None:
         """Store rows again as a head says; under another policy they are newcomers."""

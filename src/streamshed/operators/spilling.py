@@ -53,7 +53,6 @@ from streamshed.operators.spilling_loop import (
     take_out,
 )
 from streamshed.operators.table_join import Block, Late
-from streamshed.policies import Policy
 
 LEAST, FREED = 6, 3
 """When memory is looked at and less than the first part of it is free, partitions go to disk until
@@ -80,7 +79,6 @@ class SpillingJoin(KeyedJoin):
         plan: Plan,
         whole: bool = True,
         memory: Memory | None = None,
-        policy: Policy | None = None,
     ) -> None:
         assert plan.spill is not None
         self.said, self.deadline = plan, plan.spill.deadline

@@ -33,7 +33,6 @@ from streamshed.operators.restoring import NO_TIMES, Rows
 from streamshed.operators.results import related_results
 from streamshed.operators.star_loop import StarOut, change_again, link_again, run_through
 from streamshed.operators.table_join import CHUNK, OUTPUT, Block, Late
-from streamshed.policies import Policy
 
 LINKS = "links."
 """What the names of the arrays begin with that tie rows to the relation."""
@@ -46,7 +45,6 @@ class StarJoin(KeyedJoin):
         plan: the join, checked against its inputs.
         whole: whether all columns of the plan are kept: checkpoints and late rows need them.
         memory: where the arrays are.
-        policy: the one that sheds, if it is not the plan's.
     """
 
     def __init__(
@@ -54,9 +52,8 @@ class StarJoin(KeyedJoin):
         plan: Plan,
         whole: bool = True,
         memory: Memory | None = None,
-        policy: Policy | None = None,
     ) -> None:
-        super().__init__(plan, whole, memory, policy)
+        super().__init__(plan, whole, memory)
         self.relation = RunningRelation(plan)
         self.codes = np.empty(0, np.int32)
         self.rejected_importance = 0.0

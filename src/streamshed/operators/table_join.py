@@ -100,7 +100,6 @@ class TableJoin:
         plan: the join, checked against its inputs.
         whole: whether all columns of the plan are kept: checkpoints and late rows need them.
         memory: where the arrays are.
-        policy: the one that sheds, where the plan leaves the choice open.
 
     Attributes:
         counting: whether results are only counted, and not handed out.
@@ -111,14 +110,13 @@ class TableJoin:
         plan: Plan,
         whole: bool = True,
         memory: Memory | None = None,
-        policy: Policy | None = None,
     ) -> None:
         self.plan = plan
         self.checked = self._is_checked()
         self.intake = Intake(plan)
         with_keys = self.checked or KEY in plan.besides
         self.payload = [Payload(stream.kept(with_keys, whole)) for stream in plan.streams]
-        self.policy: Policy = policy or plan.policy if self.plan.bounded else Exact()
+        self.policy: Policy = plan.policy if plan.bounded else Exact()
         self.memory = memory or Memory()
         self.rejected = 0
         self.expected = 0

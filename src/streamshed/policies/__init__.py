@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 
 from streamshed.errors import SpecError
-from streamshed.policies.auto import Auto
 from streamshed.policies.base import Exact, Policy
 from streamshed.policies.column import ByColumn
 from streamshed.policies.density import Density
@@ -22,7 +21,6 @@ from streamshed.policies.sketch import Sketch
 NAMED: dict[str, type[Policy]] = {
     policy.name: policy
     for policy in (
-        Auto,
         Density,
         Existence,
         Frequency,
@@ -56,7 +54,6 @@ def by_name(name: str) -> Policy:
 
 __all__ = [
     "NAMED",
-    "Auto",
     "ByColumn",
     "Density",
     "Exact",

@@ -13,7 +13,7 @@ from streamshed.kernels import hooks
 from streamshed.kernels.ages import moment, now
 from streamshed.kernels.compiling import aside, implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NONE, Field, Shape
-from streamshed.kernels.hearing import hear, hear_of, hearing_layout, learn_from, lose_sight
+from streamshed.kernels.hearing import hear, hear_of, hearing_layout, lose_sight
 from streamshed.kernels.lanes import oldest_of_pool
 from streamshed.kernels.machine import trailing_zeros
 from streamshed.kernels.members import add_member, drop_member, member_layout, put_member
@@ -363,8 +363,3 @@ def _unfollowed(policy, sample, row, expired):  # type: ignore[no-untyped-def]
 @implements(hooks.refollowed, DensityState)
 def _refollowed(policy, sample, row):  # type: ignore[no-untyped-def]
     hear_of(policy, sample, row)
-
-
-@implements(hooks.taught, DensityState)
-def _taught(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
-    learn_from(policy, sample, other, other_sample)

@@ -177,15 +177,6 @@ def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
     _queue(policy, core, marked, row)
 
 
-@implements(hooks.taught, ExistenceState)
-def _taught(policy, sample, other, other_sample):  # type: ignore[no-untyped-def]
-    for entry in range(policy.stored.size):
-        policy.made[entry] += other.made[entry]
-        policy.stored[entry] += other.stored[entry]
-        if policy.stored[entry] > 0:
-            _rank(policy, entry)
-
-
 @implements(hooks.produced, ExistenceState)
 def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
     _count_results(policy, _table_entry(core, stream, pattern))

@@ -41,7 +41,6 @@ TOTALS = (
     "state_bytes",
     "payload_bytes",
     "sample_bytes",
-    "switches",
     "relation_bytes",
     "comparisons",
     "shuffle_bytes",

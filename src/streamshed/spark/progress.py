@@ -96,7 +96,6 @@ def _read(metrics: Mapping[str, Any]) -> Ledger | None:
         sample_rate=float(values["rate"] or 0),
         sample_bytes=int(values["sample_bytes"]),
         shed_by={name: rows for name in SHED_BY if (rows := int(values[f"shed by {name}"] or 0))},
-        switches=int(values["switches"]),
         importance=_known(values["importance"], float),
         relation_bytes=int(values["relation_bytes"]),
         comparisons=_known(values["comparisons"], int),

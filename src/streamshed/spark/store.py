@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamshed.operators.auto import running_join
+from streamshed.operators.build import build_operator, restore_operator
 from streamshed.operators.checkpoint import Head, SegmentName, Snapshot, from_ipc, ipc_buffer
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.plan import Plan
@@ -63,7 +63,7 @@ class Store:
         saved = self.state.getValue(HEAD)
         if saved is None:
             folder = Folder.new(uuid.uuid4().hex)
-            return Live(running_join(plan)(plan, memory=folder.memory), folder)
+            return Live(build_operator(plan, memory=folder.memory), folder)
         about = json.loads(saved[0])
         token, lineage, version = about["token"], about["lineage"], about["version"]
         parts = {(stream, number): count for stream, number, count in about["parts"]}
@@ -75,14 +75,14 @@ class Store:
                 known.folder.path = known.folder.memory.folder = folder_left.path
                 return known
             left = folder_left.read()
-            join = running_join(plan)(plan)
+            join = build_operator(plan)
             if left is not None and join.left_by(left[1].head):
                 join.attach(left[0], folder_left.memory.open, left[1])
                 join.memory = folder_left.memory
                 return Live(join, folder_left, version, parts)
         folder = Folder.new(lineage)
         snapshot = self._read(folder)
-        join = running_join(plan).restore(plan, snapshot, folder.memory)
+        join = restore_operator(plan, snapshot, folder.memory)
         return Live(join, folder, version, parts)
 
     def _read(self, folder: Folder) -> Snapshot:

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 
 from streamshed.columns import no_rows
 from streamshed.errors import InputError, SpecError, listed
-from streamshed.operators.auto import running_join
+from streamshed.operators.build import build_operator
 from streamshed.operators.plan import Plan, ThrottlePlan
 from streamshed.operators.results import result_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
@@ -260,7 +260,7 @@ def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]
 
 def compiled(plan: Plan) -> Plan:
     """Compile the loop of a plan here, once, so that workers find it in the cache."""
-    join = running_join(plan)(plan)
+    join = build_operator(plan)
     for position, source in enumerate(plan.streams):
         empty = no_rows(source.schema)
         join.read(position, empty)

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 import streamshed as ss
-from streamshed.operators.auto import running_join
 from streamshed.operators.buffers import Batch
+from streamshed.operators.build import build_operator
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
 from streamshed_lab.bench import Measurement, Progress
@@ -227,7 +227,7 @@ class _Bench:
 
 def _operator(plan: Plan) -> KeyedJoin:
     """A join that counts its results and keeps no payload."""
-    return running_join(plan)(plan, whole=False)
+    return build_operator(plan, whole=False)
 
 
 def _drain(operator: KeyedJoin, batch: Batch) -> None:

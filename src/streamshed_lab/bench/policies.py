@@ -24,7 +24,6 @@ from streamshed_lab.experiments.policies import (
 
 LOOP_BAR = 4_000_000
 AGAINST_EP_BAR = 1 / 3
-AUTO_BAR = 0.9
 QUICKLY, QUICK_SEEDS, SEEDS = ("random", "density"), range(5), range(20)
 LEAST_COVERAGE, MOST_COVERAGE = 0.92, 0.98
 """An interval of 95 % that holds the truth more often than that is wider than it need be."""
@@ -78,13 +77,3 @@ def _speed(quick: bool, progress: Progress) -> Iterator[Measurement]:
         "times",
         AGAINST_EP_BAR,
     )
-    # Long enough for the trials of auto to come to rest, several times.
-    for rows, tuples in ((500, 2_000_000),) if quick else ((500, 2_000_000), (5_000, 6_000_000)):
-        setting = Setting(5, rows, tuples, 3, ("density", "auto"), end_to_end=False)
-        speeds = loop_speeds(setting, progress)
-        yield Measurement(
-            f"speed of the loop, auto against density, {setting}",
-            speeds["auto"] / speeds["density"],
-            "times",
-            AUTO_BAR,
-        )

@@ -14,8 +14,8 @@ import pyarrow as pa
 import streamshed as ss
 from streamshed.kernels.core import NEWEST
 from streamshed.kernels.pairs import AGREED, LOOKED, TALLIES
-from streamshed.operators.auto import running_join
 from streamshed.operators.buffers import Batch
+from streamshed.operators.build import build_operator
 from streamshed.operators.intake import merged
 from streamshed.operators.keyed import KeyedJoin
 from streamshed.operators.nested import NestedJoin
@@ -69,7 +69,7 @@ def watched(
         afresh: whether it then begins with a throttle of 1 again.
     """
     plan = join.plan({name: table.schema for name, table in tables.items()})
-    operator: KeyedJoin = running_join(plan)(plan, whole=False)
+    operator: KeyedJoin = build_operator(plan, whole=False)
     parts = [
         operator.read(position, table.combine_chunks().to_batches()[0])
         for position, table in enumerate(tables.values())

@@ -7,8 +7,8 @@ result is built. A share is that of the bound: the results that no policy could 
 budget, had it known the future (`streamshed_lab.offline`). In quick runs, and where a policy has
 kept them all, that is the exact result.
 
-What is required of our own policies, `density` and `auto`, is compared with the worst cell. In a
-cell where the others keep nothing there is nothing to compare with, and it does not count.
+What is required of our own policy, `density`, is compared with the worst cell. In a cell where
+the others keep nothing there is nothing to compare with, and it does not count.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from streamshed_lab.offline import most_results
 
 TITLE = "Shedding policies compared"
 
-OURS = ("density", "auto")
+OURS = ("density",)
 """The policies that no paper has; all others that are compared are from the papers."""
 ELSEWHERE = ("pairwise", "sketch")
 """Those made for several attributes: `streamshed reproduce msketch` compares them, and this does
@@ -206,7 +206,7 @@ def fitting(joined: Join, streams: Streams) -> list[str]:
 def requirements(found: Comparison) -> list[Requirement]:
     """All that is required of those of our policies that were run, as far as there are cells."""
     kept, bounds, exact = found.kept(), found.bounds(), found.exact()
-    papers, single = found.of_papers, [name for name in found.policies if name != "auto"]
+    papers = found.of_papers
 
     def ratio(
         ours: str, others: Sequence[str], where: Callable[[Cell], bool] = lambda cell: True
@@ -250,25 +250,6 @@ def requirements(found: Comparison) -> list[Requirement]:
                     cell: kept[cell]["density"] / exact[cell]
                     for cell in kept
                     if (cell.spread, cell.rows) == (100.0, 500) and exact[cell]
-                },
-            ),
-        ]
-    if "auto" in found.policies:
-        required += [
-            Requirement(
-                "results of auto against those of the best single policy in hindsight",
-                "times",
-                0.97,
-                ratio("auto", single),
-            ),
-            Requirement(
-                "results of auto beyond those of the best single policy, changing mixtures",
-                "results",
-                1,
-                {
-                    cell: of["auto"] - max(of[name] for name in single)
-                    for cell, of in kept.items()
-                    if cell.family == "changing"
                 },
             ),
         ]
@@ -398,7 +379,7 @@ def _claims(found: Comparison) -> list[Claim]:
                 [[name, f"{share:.1%}", str(cell)] for name, (share, cell) in worst.items()],
             ),
             {name: share < 0.97 for name, (share, _) in worst.items()},
-            "Near is taken as: within 0.97, as is asked of auto.",
+            "Near is taken as: within 0.97.",
         )
     ]
     for required in requirements(found):

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamshed import SpecError, StreamshedError
-from streamshed.policies import NAMED, Oldest, Random
+from streamshed.policies import NAMED, Oldest
 from streamshed_lab.experiments import policies as experiment
 from streamshed_lab.experiments.cells import Scale, Setting, settings
 from streamshed_lab.experiments.policies import Cell, Comparison, compare, requirements
@@ -109,11 +109,11 @@ def test_requirements_look_at_the_worst_cell():
     low = dict.fromkeys(PAPERS, 10)
     found = runs_of(
         {
-            near: (100, low | {"oldest": 100, "density": 99, "auto": 98}),
-            far: (300, low | {"existence": 100, "density": 290, "auto": 290}),
-            half: (100, low | {"density": 84, "auto": 90}),
-            changing: (100, low | {"density": 50, "auto": 50}),
-            cell(1): (0, dict.fromkeys([*PAPERS, "density", "auto"], 0)),
+            near: (100, low | {"oldest": 100, "density": 99}),
+            far: (300, low | {"existence": 100, "density": 290}),
+            half: (100, low | {"density": 84}),
+            changing: (100, low | {"density": 50}),
+            cell(1): (0, dict.fromkeys([*PAPERS, "density"], 0)),
         }
     )
     required = {r.says.partition(",")[0]: r for r in requirements(found)}
@@ -123,12 +123,6 @@ def test_requirements_look_at_the_worst_cell():
         "results of density against those of existence": (far, 2.9, 3.0),
         "the same where existence keeps at most a third of the bound": (far, 2.9, 3.0),
         "share of the exact result that density keeps": (half, 0.84, 0.85),
-        "results of auto against those of the best single policy in hindsight": (
-            near,
-            0.98,
-            0.97,
-        ),
-        "results of auto beyond those of the best single policy": (changing, 0, 1),
     }
 
 
@@ -149,7 +143,6 @@ def test_existence_cannot_be_outdone_threefold_where_it_keeps_more_than_a_third(
 def test_the_report_has_all_cells_charts_and_claims(small, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(NAMED, "density", Oldest)
-    monkeypatch.setitem(NAMED, "auto", Random)
     claims = experiment.run(tmp_path, quick=True, figures=["existence", "mixture"])
     assert len(claims) > 1
     (claim,) = [c for c in claims if c.paper_says.startswith("results of density against those of")]
@@ -158,7 +151,7 @@ def test_the_report_has_all_cells_charts_and_claims(small, monkeypatch, tmp_path
     page = (tmp_path / "cells_existence_mixture.md").read_text(encoding="utf-8")
     assert "| spread 20 s, α 0, 20 rows |" in page
     assert "| spread 5 s with 100 s, 100 rows |" in page
-    assert "| density | auto | bound | exact |" in page
+    assert "| density | bound | exact |" in page
     assert len(list(tmp_path.glob("*.png"))) == 2
     (runs,) = tmp_path.glob("*family=mixture*_runs.parquet")
     assert set(pq.read_table(runs)["seed"].to_pylist()) == {1, 2}
