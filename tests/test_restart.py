@@ -15,7 +15,7 @@ from streamshed.operators.checkpoint import Snapshot
 from streamshed.operators.intake import merged
 
 
-@pytest.mark.parametrize(("before", "after"), product(POLICIES, POLICIES))
+@pytest.mark.parametrize(("before", "after"), [*product(POLICIES, POLICIES)])
 def test_another_policy_seed_and_budget_take_effect(before: str, after: str) -> None:
     workload = generated(
         3, streams=3, rows=200, keys=40, disorder=5, late=5, window=("time", 60),

@@ -87,9 +87,7 @@ def test_charts_are_drawn_without_a_screen_or_a_warning(tmp_path, panels, log):
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     rows = summarise(RUNS, ["rows", "policy"], "results")
-    with pytest.raises(
-        StreamshedError, match=r"charts need matplotlib: .*streamshed\[experiments\]"
-    ):
+    with pytest.raises(StreamshedError, match=r"charts need matplotlib: .*streamshed\[lab\]"):
         Report(tmp_path, "A paper").chart("c", rows, "rows", "results", "policy")
 
 

@@ -164,7 +164,7 @@ def test_a_solver_without_time_still_bounds() -> None:
 def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "streamshed_lab.offline")
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(ss.StreamshedError, match=r"need SciPy: install streamshed\[offline\]"):
+    with pytest.raises(ss.StreamshedError, match=r"need SciPy: install streamshed\[lab\]"):
         importlib.import_module("streamshed_lab.offline")
 
 

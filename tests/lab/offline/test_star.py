@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import streamshed as ss
 from oracles import star as oracle
 from streamshed import InputError, SpecError, StreamshedError
-from streamshed.kernels import states
 from streamshed_lab.offline.star import (
     Budget,
     Plan,
@@ -25,6 +24,7 @@ from streamshed_lab.offline.star import (
     near_optimum,
     optimum,
     read_star,
+    search_states,
     solving,
 )
 from streamshed_lab.workloads import StarExample, StarWorkload
@@ -431,7 +431,7 @@ def test_too_much_says_so(monkeypatch: pytest.MonkeyPatch, example: Star) -> Non
     monkeypatch.setattr(solving, "MOST_STATES", 5)
     with pytest.raises(StreamshedError, match=r"more than 5 memory states .*give beam="):
         optimum(example, TWO)
-    long = read(StarWorkload(tuples=200, keys=5, facts=25), states.MOST_SLOTS + 1)
+    long = read(StarWorkload(tuples=200, keys=5, facts=25), search_states.MOST_SLOTS + 1)
     with pytest.raises(StreamshedError, match=r"more than 64 tuples are of use .*near_optimum"):
         optimum(long, TWO)
     monkeypatch.setattr("streamshed_lab.offline.star.reading.MOST_PAIRS", 10)
