@@ -11,12 +11,11 @@ import pyarrow as pa
 
 import streamshed as ss
 from oracles.rows import Member, Row, Workload, arrival_order, table, tables
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import InputRows, merged
+from streamshed.engine.operator import Block, Operator
 from streamshed.ledger import Ledger
-from streamshed.operators.build import build_operator, restore_operator
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.intake import Tuples, merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.table_join import Block
 
 Result = tuple[tuple[Member, ...], int]
 
@@ -125,7 +124,7 @@ def driven(
     restore: bool = False,
     join: ss.Join | None = None,
     data: dict[str, pa.Table] | None = None,
-) -> Iterator[tuple[int, list[Result], Ledger, KeyedJoin]]:
+) -> Iterator[tuple[int, list[Result], Ledger, Operator]]:
     """The operator itself, fed in pieces that end at the cuts of the arrival order.
 
     After each piece: how many tuples have been processed, the results so far, the ledger. With
@@ -151,13 +150,13 @@ def driven(
 
 
 def piece(
-    operator: KeyedJoin, workload: Workload, data: dict[str, pa.Table], rows: Sequence[Row]
+    operator: Operator, workload: Workload, data: dict[str, pa.Table], rows: Sequence[Row]
 ) -> object:
     """Rows in the order of their arrival, as the operator takes them."""
-    parts: list[Tuples] = []
+    parts: list[InputRows] = []
     for position, name in enumerate(data):
         if workload.by:
-            first = operator.intake.rows_seen[0]
+            first = operator.ingest.rows_seen[0]
             part = data[name].slice(first, len(rows))
         else:
             chosen = [row.row for row in rows if str(row.stream) == name]

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import streamshed as ss
 from engine import inputs
 from oracles.rows import Workload, arrival_order
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block
+from streamshed.engine.results import result_schema
 from streamshed.ledger import Ledger
-from streamshed.operators.intake import merged
-from streamshed.operators.queued import QueuedJoin
-from streamshed.operators.results import result_schema
-from streamshed.operators.table_join import Block
 from streamshed.replay import Replay
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def on_the_wall(join: ss.Join, batches: Sequence[Batch], moments: Sequence[float
     whole_plan = join.plan({name: rows.schema for name, rows in whole(batches).items()})
     assert whole_plan.queue is not None
     plan = replace(whole_plan, queue=whole_plan.queue.by_wall())
-    operator = QueuedJoin(plan)
+    operator = build_operator(plan)
     made = []
     for batch, moment in zip(batches, moments, strict=True):
         parts = [
@@ -184,7 +184,7 @@ def on_the_wall(join: ss.Join, batches: Sequence[Batch], moments: Sequence[float
             if stream.name in batch
         ]
         together = merged(parts)
-        operator.let_come(together.time.size, moment)
+        operator.queue.come_until(together.time.size, moment)
         found = operator.process(together)
         made += [operator.results(block) for block in found if isinstance(block, Block)]
     table = pa.Table.from_batches(made, result_schema(plan))

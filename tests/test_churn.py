@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block, Operator
 from streamshed.kernels.core import KEYS_USED
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.intake import merged
-from streamshed.operators.star import StarJoin
-from streamshed.operators.table_join import Block
 from streamshed.policies import Importance
 
 VALID = 300
@@ -23,7 +23,7 @@ VALID = 300
 CHANGES = 300_000
 TUPLES = 20_000
 BATCH = 1_000
-"""Tuples of a stream that are handed over together, and changes."""
+"""Rows of a stream that are handed over together, and changes."""
 WINDOW, LATE = 50, 5
 
 
@@ -74,11 +74,11 @@ def pieces(changes: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from changes.to_batches(max_chunksize=BATCH)
 
 
-def run(join: ss.Join, restart_at: tuple[int, ...] = ()) -> Iterator[tuple[StarJoin, list[int]]]:
+def run(join: ss.Join, restart_at: tuple[int, ...] = ()) -> Iterator[tuple[Operator, list[int]]]:
     """The join, batch by batch, and the facts of its results so far."""
     changes, _, streams = data()
     plan = join.plan({name: table.schema for name, table in streams.items()})
-    operator = StarJoin(plan)
+    operator = build_operator(plan)
     found: list[int] = []
     for start in range(0, TUPLES, BATCH):
         parts = [
@@ -95,7 +95,7 @@ def run(join: ss.Join, restart_at: tuple[int, ...] = ()) -> Iterator[tuple[StarJ
             saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
             fresh = joined(changes).keep(rows=WINDOW).shed(Importance(matches="now"))
             plan = fresh.plan({name: table.schema for name, table in streams.items()})
-            operator = StarJoin.restore(plan, saved)
+            operator = restore_operator(plan, saved)
 
 
 def exactly() -> list[int]:
@@ -121,8 +121,8 @@ MOST = 4 * (VALID + WINDOW * CHANGES // 2 // TUPLES) + 2 * (4096 + READ)
 of time there are three times as many."""
 
 
-def small(operator: StarJoin) -> None:
-    relation = operator.relation
+def small(operator: Operator) -> None:
+    relation = operator.matcher.relation
     assert relation.count < MOST
     assert relation.payload.rows < MOST
     assert relation.used < 4 * MOST
@@ -136,7 +136,7 @@ def test_facts_that_ended_long_ago_give_their_room_back() -> None:
     bytes_by_batch = []
     for operator, found in run(joined(data()[0])):  # noqa: B007
         small(operator)
-        bytes_by_batch.append(operator.relation.nbytes())
+        bytes_by_batch.append(operator.matcher.relation.nbytes())
     assert sorted(found) == sorted(exactly())
     assert operator.ledger().importance is not None
     # It is now more, now less, but not twice as much in the second half of the run.
@@ -162,7 +162,7 @@ def test_results_without_columns_of_the_relation_keep_none_of_its_rows(
 ) -> None:
     _, _, streams = data()
     join = joined(data()[0], columns)
-    operator = StarJoin(join.plan({name: table.schema for name, table in streams.items()}))
+    operator = build_operator(join.plan({name: table.schema for name, table in streams.items()}))
     for start in range(0, TUPLES, BATCH):
         parts = [
             operator.read(position, table.slice(start, BATCH).combine_chunks().to_batches()[0])
@@ -171,5 +171,5 @@ def test_results_without_columns_of_the_relation_keep_none_of_its_rows(
         for block in operator.process(merged(parts)):
             assert isinstance(block, Block)
             assert operator.results(block).num_rows == len(block.time)
-    assert operator.relation.payload.rows == 0
+    assert operator.matcher.relation.payload.rows == 0
     assert operator.ledger().results == len(exactly())

@@ -12,10 +12,10 @@ import pytest
 
 import streamshed as ss
 from databases import Server, server
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block, Operator
 from streamshed.errors import InputError, SpecError, StreamshedError
-from streamshed.operators.intake import merged
-from streamshed.operators.star import StarJoin
-from streamshed.operators.table_join import Block
 
 R = pa.table({"ts": [1, 2, 3, 4, 5, 6], "a": [1, 2, 3, 1, 2, 3]})
 S = pa.table({"ts": [1, 2, 3, 4, 5, 6], "b": ["p", "q", "q", "p", "q", "q"]})
@@ -81,11 +81,11 @@ def followed(database: Server, **settings: Any) -> ss.Join:
     return JOIN.through(ss.relation(changes=changes, name="pair"), r="a", s="b")
 
 
-def operator(join: ss.Join) -> StarJoin:
-    return StarJoin(join.plan({"r": R.schema, "s": S.schema}))
+def operator(join: ss.Join) -> Operator:
+    return build_operator(join.plan({"r": R.schema, "s": S.schema}))
 
 
-def fed(running: StarJoin, time: int) -> list[tuple[int, int, str]]:
+def fed(running: Operator, time: int) -> list[tuple[int, int, str]]:
     """What the tuples of a time make."""
     parts = [
         running.read(position, rows.slice(time - 1, 1).combine_chunks().to_batches()[0])
@@ -112,7 +112,7 @@ def test_changes_are_followed_as_they_are_made(log: Server) -> None:
     log.run(noted(2, "insert", 1, "p", "late"))
     assert fed(running, 5) == [(5, 5, "second")]
     # Whoever starts now finds them all.
-    again = StarJoin.restore(running.plan, running.snapshot())
+    again = restore_operator(running.plan, running.snapshot())
     expected = [(5, 6, "second"), (6, 5, "third"), (6, 6, "third")]
     assert fed(again, 6) == fed(running, 6) == expected
 
@@ -162,7 +162,7 @@ def test_a_query_does_not_lose_its_place_when_the_database_is_out_of_reach(log: 
     said = str(error.value)
     for words in ("relation 'pair'", "cannot be reached", "0.3 seconds", "the last checkpoint"):
         assert words in said
-    again = StarJoin.restore(operator(followed(log)).plan, saved)
+    again = restore_operator(operator(followed(log)).plan, saved)
     assert fed(again, 4) == [(4, 4, "first")]
     assert fed(again, 5) == [(5, 5, "second")]
     assert again.ledger().streams["r"].arrived == 3

@@ -19,10 +19,10 @@ from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.sample import sampled
 from oracles.workloads import NAMED_ONLY, POLICIES, generated, workloads
+from streamshed.engine.build import restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import merged
 from streamshed.estimates import Estimate, Tally
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
 from streamshed_lab.experiments.coverage import SETTINGS, coverage, runs
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -72,7 +72,7 @@ PATIENCE, ORDINARY, CAPACITY = 9, 5, 12
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that are thinned out after few tuples, and have little room."""
     for name in ("PATIENCE", "ORDINARY", "CAPACITY"):
-        monkeypatch.setattr(f"streamshed.operators.sample.{name}", globals()[name])
+        monkeypatch.setattr(f"streamshed.engine.observe.sample.{name}", globals()[name])
 
 
 @pytest.mark.usefixtures("hasty")
@@ -165,7 +165,7 @@ def test_the_rate_may_change_from_run_to_run(before: float | None, after: float 
     workload = generated(2, rows=500, keys=100, keep_rows=(25, 25, 25), rate=before)
     *_, (_, _, ledger, operator) = driven(workload, [])
     saved = operator.snapshot().to_bytes()
-    restored = KeyedJoin.restore(replace(operator.plan, rate=after), Snapshot.from_bytes(saved))
+    restored = restore_operator(replace(operator.plan, rate=after), Snapshot.from_bytes(saved))
     then = restored.ledger()
     assert then.streams == ledger.streams
     if after == 0:
@@ -183,7 +183,7 @@ def test_a_budget_that_comes_later_finds_the_whole_truth() -> None:
     *_, (_, _, before, operator) = driven(workload.unbounded(), [])
     data = inputs(workload)
     plan = spec(workload).plan({name: table.schema for name, table in data.items()})
-    restored = KeyedJoin.restore(plan, operator.snapshot())
+    restored = restore_operator(plan, operator.snapshot())
     assert restored.ledger().missed.value == 0
     rows = {name: later(table) for name, table in data.items()}
     for join in (operator, restored):

@@ -7,11 +7,11 @@ import pytest
 from engine import driven
 from oracles.cases import Case, case_1, case_2
 from oracles.rows import Member, arrival_order
+from streamshed.engine.operator import Operator
 from streamshed.kernels.core import NONE, ROWS_USED
-from streamshed.operators.keyed import KeyedJoin
 
 
-def stored(case: Case, operator: KeyedJoin) -> set[Member]:
+def stored(case: Case, operator: Operator) -> set[Member]:
     """The rows in the windows, by stream and row number."""
     order = arrival_order(case.workload)
     arrivals = operator.core.rows["arrival"][: operator.core.numbers[ROWS_USED]]

@@ -13,13 +13,15 @@ from engine import driven, spec
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.workloads import generated
+from streamshed.engine import loop
+from streamshed.engine.build import restore_operator
+from streamshed.engine.observe import tracking
+from streamshed.engine.operator import Operator
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
 from streamshed.kernels.core import Field, Shape
 from streamshed.kernels.lanes import oldest_of_pool
 from streamshed.kernels.machine import ones
-from streamshed.operators import following, keyed_loop
-from streamshed.operators.keyed import KeyedJoin
 from streamshed.policies import Policy
 
 ENTERED, RESULTS, EXPIRED, DROPPED, AGAIN, WRONG, LANES = range(7)
@@ -52,7 +54,7 @@ def _victim(policy, core, pool, arrival):
     return oldest_of_pool(core, pool)
 
 
-@implements(hooks.followed, ListenerState)
+@implements(hooks.on_sample, ListenerState)
 def _followed(policy, sample, row, pattern, results, chance):
     policy.told[ENTERED] += 1
     policy.told[RESULTS] += results / chance
@@ -61,7 +63,7 @@ def _followed(policy, sample, row, pattern, results, chance):
     policy.tuples[sample.rows[row].key] += 1
 
 
-@implements(hooks.unfollowed, ListenerState)
+@implements(hooks.on_sample_end, ListenerState)
 def _unfollowed(policy, sample, row, expired):
     policy.told[EXPIRED if expired else DROPPED] += 1
     key = sample.rows[row].key
@@ -70,7 +72,7 @@ def _unfollowed(policy, sample, row, expired):
         policy.told[WRONG] += 1
 
 
-@implements(hooks.refollowed, ListenerState)
+@implements(hooks.on_sample_restore, ListenerState)
 def _refollowed(policy, sample, row):
     policy.told[AGAIN] += 1
     policy.arrival[row] = sample.rows[row].arrival
@@ -80,11 +82,11 @@ def _refollowed(policy, sample, row):
 @pytest.fixture(autouse=True)
 def _uncached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others could not read a cache that names a policy of this file."""
-    drivers = ("run", "rebuild", "readmit", "shed_down", "marks_of")
-    for driver in [following.follow_again, *(getattr(keyed_loop, name) for name in drivers)]:
+    drivers = ("run", "restore_rows", "evict_to_budget", "read_marks")
+    for driver in [tracking.follow_again, *(getattr(loop, name) for name in drivers)]:
         monkeypatch.setattr(driver, "_cache", NullCache())
-    monkeypatch.setattr("streamshed.operators.sample.PATIENCE", 50)
-    monkeypatch.setattr("streamshed.operators.sample.ORDINARY", 10)
+    monkeypatch.setattr("streamshed.engine.observe.sample.PATIENCE", 50)
+    monkeypatch.setattr("streamshed.engine.observe.sample.ORDINARY", 10)
 
 
 @pytest.mark.parametrize("window", [("time", 60), ("last", 30)])
@@ -106,7 +108,7 @@ def test_a_policy_hears_of_every_row_of_the_sample(window: Any) -> None:
 def test_under_another_seed_it_hears_of_the_rows_again() -> None:
     workload = generated(5, streams=3, rows=300, keys=60, keep_rows=(20, 20, 20))
     join = _driven(workload, [])
-    anew = KeyedJoin.restore(replace(join.plan, seed=9), join.snapshot())
+    anew = restore_operator(replace(join.plan, seed=9), join.snapshot())
     stored = int(join.core.pools["held"].sum())
     assert anew.state.told[AGAIN] == anew.sample.core.pools["held"][0] == stored > 0
     before, after = join.missed(), anew.missed()
@@ -116,7 +118,7 @@ def test_under_another_seed_it_hears_of_the_rows_again() -> None:
     assert after.variance == before.variance > 0
 
 
-def _driven(workload: Workload, cuts: list[int]) -> KeyedJoin:
+def _driven(workload: Workload, cuts: list[int]) -> Operator:
     *_, (_, _, _, operator) = driven(
         workload, cuts, restore=True, join=spec(workload).shed(Listener())
     )

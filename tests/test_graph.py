@@ -15,11 +15,11 @@ import streamshed as ss
 from engine import driven, members, shedding, windowed
 from oracles.graph import Graph, graphs, judged, simulate
 from oracles.sketch import EXPECTING
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.match.attribute_matcher import AttributeMatcher
+from streamshed.engine.match.matcher import Matcher
 from streamshed.ledger import Ledger
-from streamshed.operators.build import operator_type
-from streamshed.operators.graph import GraphJoin
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
 from streamshed_lab.offline import most_results
 from test_contract import _within_budget, same_ledger, slow_generation
 
@@ -85,17 +85,17 @@ def test_cuts_and_restarts_change_nothing(policy: str) -> None:
 ONE = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
 
 
-def operator_of(*conditions: str, streams: str = "abc") -> type[KeyedJoin]:
+def matcher_of(*conditions: str, streams: str = "abc") -> type[Matcher]:
     join = ss.join(*streams).on(*conditions).within(5, time="ts")
-    return operator_type(join.plan(dict.fromkeys(streams, ONE)))
+    return type(build_operator(join.plan(dict.fromkeys(streams, ONE))).matcher)
 
 
 def test_equalities_that_come_down_to_one_key_are_joined_by_it() -> None:
-    assert operator_of("a.x = b.y", "b.y = c.x") is KeyedJoin
-    assert operator_of("a.x = b.y", "a.x = c.x", "b.y = c.x") is KeyedJoin
-    assert operator_of("a.x = b.x", "b.y = a.y", streams="ab") is KeyedJoin
-    assert operator_of("a.x = b.y", "b.x = c.x") is GraphJoin
-    assert operator_of("a.x = b.y", "a.y = b.y", streams="ab") is GraphJoin
+    assert matcher_of("a.x = b.y", "b.y = c.x") is Matcher
+    assert matcher_of("a.x = b.y", "a.x = c.x", "b.y = c.x") is Matcher
+    assert matcher_of("a.x = b.x", "b.y = a.y", streams="ab") is Matcher
+    assert matcher_of("a.x = b.y", "b.x = c.x") is AttributeMatcher
+    assert matcher_of("a.x = b.y", "a.y = b.y", streams="ab") is AttributeMatcher
 
 
 CHAIN = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y").within(5, time="ts")
@@ -104,8 +104,8 @@ CHAIN = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y").within(5, time="ts")
 @pytest.mark.parametrize(
     ("join", "words"),
     [
-        (CHAIN.partial(at_least=2), [".partial()", "share no key", ".on('k')"]),
-        (CHAIN.keep(rows=5).estimate(rate=0.5), ["0.5", "share none", "leave it out"]),
+        (CHAIN.partial(at_least=2), [".partial()", "a key that all streams share"]),
+        (CHAIN.keep(rows=5).estimate(rate=0.5), ["0.5", "whole keys", "leave it out"]),
         (CHAIN.keep(rows=5).shed("output"), ["'output'", "share none", "'random'"]),
         (CHAIN.keep(rows=5).shed("existence"), ["'existence'", "share none", "'random'"]),
         (CHAIN.through(pa.table({"x": [1]}), a="x", b="x", c="x"), ["each of them", ".on(r='x'"]),
@@ -148,7 +148,7 @@ def test_orders_follow_what_is_measured() -> None:
     }
     join = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y").within(50, time="ts")
     plan = join.plan({name: table.schema for name, table in data.items()})
-    operator = GraphJoin(plan)
+    operator = build_operator(plan)
     firsts = []
     for start in range(0, rows, 500):
         parts = [
@@ -156,6 +156,6 @@ def test_orders_follow_what_is_measured() -> None:
             for p, table in enumerate(data.values())
         ]
         list(operator.process(merged(parts)))
-        firsts.append(int(operator.net.levels["stream"].reshape(3, 2)[1, 0]))
+        firsts.append(int(operator.matcher.state.order.levels["stream"].reshape(3, 2)[1, 0]))
     assert firsts[3] == 2
     assert firsts[-1] == 0

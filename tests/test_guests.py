@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 
 import streamshed as ss
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.table_join import Block
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block
 
 ROWS = pa.record_batch(
     {
@@ -31,7 +31,7 @@ def made(operator, rows, guests):
 
 def test_guests_meet_what_is_stored_and_leave_no_trace():
     plan = ss.join(by="who").on("k").within(10, time="ts").plan({"input": ROWS.schema})
-    operator = KeyedJoin(plan)
+    operator = build_operator(plan)
     # The guest in row 1 meets row 0; row 3 does not meet the guest.
     assert made(operator, ROWS, GUESTS) == [[1, 0], [3, 0]]
     streams = operator.ledger().streams
@@ -40,14 +40,14 @@ def test_guests_meet_what_is_stored_and_leave_no_trace():
     }  # fmt: skip
     assert operator.ledger().balanced
     assert sum(stream.stored for stream in streams.values()) == 2
-    restored = KeyedJoin.restore(plan, Snapshot.from_bytes(operator.snapshot().to_bytes()))
+    restored = restore_operator(plan, Snapshot.from_bytes(operator.snapshot().to_bytes()))
     more = pa.record_batch({"who": ["e"], "k": [1], "ts": [5], "row": [5]})
     assert made(restored, more, np.array([True])) == [[5, 3, 0]]
 
 
 def test_guests_that_come_too_late_are_turned_away():
     plan = ss.join(by="who").on("k").within(10, time="ts").plan({"input": ROWS.schema})
-    operator = KeyedJoin(plan)
+    operator = build_operator(plan)
     home = pa.record_batch({"who": ["a"], "k": [1], "ts": [9], "row": [0]})
     late = pa.record_batch({"who": ["b"], "k": [1], "ts": [8], "row": [1]})
     assert made(operator, home, np.array([False])) == []

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamshed import InputError, join
-from streamshed.operators.keyed import KeyedJoin
+from streamshed.engine.build import build_operator
 
 TWO = join("a", "b").on("k").within(5, time="ts")
 
@@ -328,13 +328,13 @@ def test_inputs_by_position_are_not_guessed_at():
 
 
 def test_rows_that_cannot_be_read_change_nothing():
-    operator = KeyedJoin(TWO.plan({"a": GOOD.schema, "b": GOOD.schema}))
+    operator = build_operator(TWO.plan({"a": GOOD.schema, "b": GOOD.schema}))
     operator.read(0, GOOD.to_batches()[0])
-    before = (operator.ledger(), list(operator.intake.rows_seen), list(operator.intake.newest))
+    before = (operator.ledger(), list(operator.ingest.rows_seen), list(operator.ingest.newest))
     bad = pa.record_batch({"k": [1, 2], "ts": [5, 2**62]})
     with pytest.raises(InputError, match="2\\^61"):
         operator.read(0, bad)
-    after = (operator.ledger(), list(operator.intake.rows_seen), list(operator.intake.newest))
+    after = (operator.ledger(), list(operator.ingest.rows_seen), list(operator.ingest.newest))
     assert before == after
 
 

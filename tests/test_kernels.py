@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 
 from oracles import rules
 from streamshed import join
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import key_hash
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import compiled_for, implements, loop
+from streamshed.kernels.compiling import compiled_for, driver, implements, loop
 from streamshed.kernels.core import KEYS_USED, NONE, Core
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.machine import ones, trailing_zeros
 from streamshed.kernels.merging import merge_order, running_maximum
 from streamshed.kernels.random import draw
 from streamshed.kernels.table import add_key, drop_key, find_key, home_shift
-from streamshed.operators.intake import key_hash
-from streamshed.operators.keyed import KeyedJoin
 
 WORDS = st.integers(0, 2**64 - 1)
 
 
-@numba.njit
+@driver
 def bits_of(word):
     return trailing_zeros(word), ones(word)
 
@@ -41,7 +41,7 @@ def test_bits(word):
     assert zeros == (64 if word == 0 else (word & -word).bit_length() - 1)
 
 
-@numba.njit
+@driver
 def drawn(seed, number):
     return draw(seed, number)
 
@@ -72,7 +72,7 @@ def _(policy, core, item, other):
     return item < other
 
 
-@numba.njit
+@driver
 def play_heap(heap, core, moves, tops):
     for i in range(len(moves)):
         kind, group, item, rank = moves[i]
@@ -121,7 +121,7 @@ def test_a_heap_knows_its_first(seed):
 ADD, DROP, LOOK = range(3)
 
 
-@numba.njit
+@driver
 def play_table(core, kinds, hashes, found):
     shift = home_shift(core.table)
     for i in range(len(kinds)):
@@ -136,7 +136,7 @@ def play_table(core, kinds, hashes, found):
 def small_core(keys: int, directory: int) -> Core:
     """That of a join of two streams, before anything has come, with room for so many keys."""
     schema = pa.schema({"k": pa.int64()})
-    core = KeyedJoin(join("a", "b").on("k").last(5).plan({"a": schema, "b": schema})).core
+    core = build_operator(join("a", "b").on("k").last(5).plan({"a": schema, "b": schema})).core
     words = keys * core.settings.key_words
     return core._replace(keys=np.zeros(words, np.int64), table=np.zeros(directory, np.uint64))
 

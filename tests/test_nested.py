@@ -15,10 +15,10 @@ from engine import Result, members, multiset, piece, windowed
 from oracles.pairs import POLICIES, Alike, Compared, compared, judged, simulate
 from oracles.rows import Workload, arrival_order
 from oracles.workloads import generated
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.operator import Block
 from streamshed.ledger import Ledger
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.nested import NestedJoin
-from streamshed.operators.table_join import Block
 from test_contract import _within_budget, same_ledger, slow_generation
 
 KINDS = ("near", "cosine", "inner_product", "where")
@@ -82,7 +82,7 @@ def test_cuts_and_restarts_change_nothing(kind: str) -> None:
         order, tables = arrival_order(workload), case.inputs()
         plan = spec(case).plan({name: rows.schema for name, rows in tables.items()})
         for restore in (False, True):
-            operator, results, start = NestedJoin(plan), [], 0
+            operator, results, start = build_operator(plan), [], 0
             for end in [*cuts, len(order)]:
                 for found in operator.process(piece(operator, workload, tables, order[start:end])):
                     if isinstance(found, Block):
@@ -95,7 +95,7 @@ def test_cuts_and_restarts_change_nothing(kind: str) -> None:
                     _within_budget(workload, operator.ledger())
                 if restore:
                     saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
-                    operator = NestedJoin.restore(plan, saved)
+                    operator = restore_operator(plan, saved)
             assert multiset(results) == expected.multiset()
 
     check()
@@ -243,11 +243,10 @@ def test_conditions_that_cannot_be(said: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda join: join.partial(), ".partial.. and .on.near"),
-        (lambda join: join.estimate(rate=0.5), "what shedding costs is not estimated"),
-        (lambda join: join.shed("sketch"), "'sketch'. ranks rows by keys, .* use 'oldest'"),
-        (lambda join: join.shed("pairwise"), "'pairwise'. ranks rows by keys"),
-        (lambda join: join.shed("density"), "'density'. ranks rows by keys"),
+        (lambda join: join.partial(), ".partial.. and .on.. by a condition"),
+        (lambda join: join.estimate(rate=0.5), "whole keys, which this join does not follow"),
+        (lambda join: join.shed("sketch"), "'sketch'.* ranks rows by columns that are equal"),
+        (lambda join: join.shed("pairwise"), "'pairwise'.* ranks rows by columns that are equal"),
         (
             lambda join: join.through(pa.table({"x": [1], "y": [2]}), a="x", b="y"),
             ".through.. and .on.near.* were both said",

@@ -11,13 +11,10 @@ import pyarrow.compute as pc
 import pytest
 
 import streamshed as ss
-from streamshed.operators.build import build_operator, operator_type
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.nested import NestedJoin
-from streamshed.operators.pacing import PacedGraphJoin, PacedJoin, Pacing
-from streamshed.operators.table_join import Block
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block, Operator
 from streamshed_lab.experiments.pacing import watched
 
 NAMES = ["a", "b", "c"]
@@ -121,16 +118,15 @@ def test_what_it_costs_is_estimated() -> None:
     assert low <= full("keyed").ledger.results <= high
 
 
-@pytest.mark.parametrize(("kind", "operator"), [("keyed", PacedJoin), ("chain", PacedGraphJoin)])
-def test_cuts_and_restarts_change_nothing(kind: str, operator: type[Pacing]) -> None:
+@pytest.mark.parametrize("kind", ["keyed", "chain"])
+def test_cuts_and_restarts_change_nothing(kind: str) -> None:
     join = throttled(kind, conserve=kind == "chain")
     if kind == "keyed":
         join = join.keep(rows=400).shed("random")
     expected = join.replay(tables())
     plan = join.plan({name: table.schema for name, table in tables().items()})
-    assert operator_type(plan) is operator
     for restore in (False, True):
-        running, found = operator(plan), []
+        running, found = build_operator(plan), []
         for start in range(0, SECONDS, 7):
             batch = merged(_between(running, start * SECOND, (start + 7) * SECOND))
             for block in running.process(batch):
@@ -138,14 +134,14 @@ def test_cuts_and_restarts_change_nothing(kind: str, operator: type[Pacing]) -> 
                     found.append(running.results(block))
             if restore:
                 saved = Snapshot.from_bytes(running.snapshot().to_bytes())
-                running = operator.restore(plan, saved)
+                running = restore_operator(plan, saved)
         assert made(pa.Table.from_batches(found)) == made(expected.table)
         ours, theirs = running.ledger(), expected.ledger
         for name in ("streams", "comparisons", "throttle", "capacity", "shed_by", "missed"):
             assert getattr(ours, name) == getattr(theirs, name)
 
 
-def _between(operator: KeyedJoin, low: int, high: int) -> list[object]:
+def _between(operator: Operator, low: int, high: int) -> list[object]:
     parts = []
     for position, table in enumerate(tables().values()):
         time = table["ts"].cast(pa.int64())
@@ -199,15 +195,15 @@ def test_the_time_of_a_core_becomes_work(kind: str) -> None:
     said = base(kind).select("time").throttle(cpu=0.001)
     plan = said.plan({name: table.schema for name, table in tables(120).items()})
     running = build_operator(plan)
-    assert isinstance(running, Pacing)
+    assert isinstance(running, Operator)
     assert running.ledger().capacity is None
     asked = [0]
 
     def clock() -> float:
         asked[0] += 1
-        return running.controller.work * 1e-6
+        return running.throttle.work * 1e-6
 
-    running.controller.clock = clock
+    running.throttle.clock = clock
     parts = [
         running.read(position, table.combine_chunks().to_batches()[0])
         for position, table in enumerate(tables(120).values())
@@ -234,8 +230,8 @@ def test_much_time_bounds_nothing_and_little_does() -> None:
 def test_comparisons_of_any_condition_take_time_too() -> None:
     join = ss.join(*NAMES).on(ss.near("x", 1.0)).within("10 seconds", time="ts")
     plan = join.throttle(cpu=0.01).plan({n: t.schema for n, t in tables().items()})
-    running = NestedJoin(plan)
-    running.controller.clock = lambda: running.controller.work * 1e-7
+    running = build_operator(plan)
+    running.throttle.clock = lambda: running.throttle.work * 1e-7
     parts = [
         running.read(position, table.combine_chunks().to_batches()[0])
         for position, table in enumerate(tables().values())
@@ -260,23 +256,12 @@ def test_replay_has_nothing_to_keep_up_with() -> None:
         (lambda j: j.throttle("fast"), "'fast' is no throttle; say 'keep up', or name what is"),
         (lambda j: j.throttle(cpu=0), "`cpu` is 0; give a number above 0"),
         (lambda j: j.throttle(cpu=2), "`cpu` is 2.0; give a number from 0 to 1"),
-        (lambda j: j.queue(rows=5).throttle(tuples_per_second=1).throttle(cpu=1), "leave .queue"),
     ],
 )
 def test_throttles_that_cannot_be(said: object, message: str) -> None:
     schemas = {name: table.schema for name, table in tables().items()}
     with pytest.raises(ss.SpecError, match=message):
         said(base("keyed")).plan(schemas)
-
-
-def test_joins_whose_work_cannot_be_bounded() -> None:
-    schema = tables()["a"].schema
-    by = ss.join(by="x").on("y").within("10 seconds", time="ts").throttle(cpu=0.5)
-    with pytest.raises(ss.SpecError, match="of streams told apart by 'x' cannot be bounded yet"):
-        by.plan({"input": schema})
-    relation = ss.join("a").within(0, time="ts").through(tables()["b"].select(["x"]), a="x")
-    with pytest.raises(ss.SpecError, match="joins through a relation cannot be bounded yet"):
-        relation.throttle(cpu=0.5).plan({"a": schema})
 
 
 def test_what_was_said_is_written() -> None:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from streamshed import join
-from streamshed.operators import intake
-from streamshed.operators.table_join import OUTPUT
+from streamshed.engine import ingest
+from streamshed.engine.operator import OUTPUT
 from streamshed.replay import LateRowsWarning
 from test_inputs import TWO, pairs, stream
 
@@ -102,7 +102,7 @@ def test_the_output_buffer_cuts_nothing(room, partial, monkeypatch):
     said = said.partial() if partial else said
     inputs = {name: stream(seed, rows=60, keys=6) for seed, name in enumerate("abc")}
     expected = said.replay(inputs)
-    monkeypatch.setattr("streamshed.operators.table_join.OUTPUT", room)
+    monkeypatch.setattr("streamshed.engine.operator.OUTPUT", room)
     done = said.replay(inputs)
     assert done.table.equals(expected.table)
     assert done.ledger.results == expected.ledger.results == expected.table.num_rows
@@ -111,13 +111,13 @@ def test_the_output_buffer_cuts_nothing(room, partial, monkeypatch):
 @pytest.fixture
 def colliding(monkeypatch):
     """Two hashes for all keys."""
-    real = intake.key_hash
+    real = ingest.key_hash
 
     def few(*arguments):
         hashed, null = real(*arguments)
         return hashed & np.uint64(1), null
 
-    monkeypatch.setattr(intake, "key_hash", few)
+    monkeypatch.setattr(ingest, "key_hash", few)
 
 
 @pytest.fixture

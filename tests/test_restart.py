@@ -10,9 +10,9 @@ import pytest
 
 from engine import driven, inputs, spec
 from oracles.workloads import POLICIES, generated
-from streamshed.operators.build import restore_operator
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.intake import merged
+from streamshed.engine.build import restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import merged
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(POLICIES, POLICIES)])

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.table_join import Block
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block
 
 SAID = ss.join(by="sensor").on("key").within({"b": 100}, otherwise=10, time="time")
 
@@ -59,23 +59,23 @@ def test_updates_go_on_after_a_restart():
     assert expected["extends"].null_count not in (0, len(expected))
     plan = said.plan({"in": rows.schema})
     found = []
-    join = KeyedJoin(plan)
+    join = build_operator(plan)
     for start in range(0, 400, 37):
         part = rows.slice(start, 37).combine_chunks().to_batches()[0]
         tuples = join.read(0, part)
         for block in join.process(merged([tuples])):
             if isinstance(block, Block):
                 found.append(join.results(block))
-        join = KeyedJoin.restore(plan, Snapshot.from_bytes(join.snapshot().to_bytes()))
+        join = restore_operator(plan, Snapshot.from_bytes(join.snapshot().to_bytes()))
     assert pa.Table.from_batches(found).equals(expected.combine_chunks())
 
 
 def test_windows_cannot_change_in_mid_stream():
     rows = table(("a", 1, 0), ("b", 1, 1))
-    join = KeyedJoin(SAID.plan({"in": rows.schema}))
+    join = build_operator(SAID.plan({"in": rows.schema}))
     other = ss.join(by="sensor").on("key").within({"a": 100}, otherwise=10, time="time")
     with pytest.raises(ss.StateError, match="windows was"):
-        KeyedJoin.restore(other.plan({"in": rows.schema}), join.snapshot())
+        restore_operator(other.plan({"in": rows.schema}), join.snapshot())
 
 
 def test_equal_windows_are_one():
@@ -135,9 +135,9 @@ def test_streams_are_told_apart_by_what_is_in_the_column(streams: pa.Array) -> N
     assert done.ledger.results == 1
     assert len(done.ledger.streams) == 2
     plan = said.plan({"input": rows.schema})
-    operator, made = KeyedJoin(plan), 0
+    operator, made = build_operator(plan), 0
     for part in (*rows.to_batches(1), *rows.to_batches(1)):
-        operator = KeyedJoin.restore(plan, Snapshot.from_bytes(operator.snapshot().to_bytes()))
+        operator = restore_operator(plan, Snapshot.from_bytes(operator.snapshot().to_bytes()))
         for found in operator.process(merged([operator.read(0, part)])):
             assert isinstance(found, Block)
             made += operator.results(found).num_rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,9 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import streamshed as ss
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Operator
+from streamshed.kernels.compiling import driver
 from streamshed.kernels.sketch import PRIME, polynomial
-from streamshed.operators.graph import GraphJoin
-from streamshed.operators.intake import merged
 from streamshed.policies import Sketch
 from streamshed_lab.workloads.regions import CONDITIONS, NAMES, RegionWorkload
 
@@ -23,7 +24,7 @@ FIELD = int(PRIME)
 words = st.integers(0, 2**64 - 1)
 
 
-@numba.njit
+@driver
 def at(coefficients, value):
     return polynomial(coefficients, 0, value)
 
@@ -92,9 +93,9 @@ def chain(seed: int, rows: int = 60, values: int = 8) -> dict[str, pa.Table]:
     }
 
 
-def processed(data: dict[str, pa.Table], policy: Sketch, seed: int) -> GraphJoin:
+def processed(data: dict[str, pa.Table], policy: Sketch, seed: int) -> Operator:
     join = CHAIN.shed(policy).seed(seed)
-    operator = GraphJoin(join.plan({name: table.schema for name, table in data.items()}))
+    operator = build_operator(join.plan({name: table.schema for name, table in data.items()}))
     parts = [operator.read(p, table.to_batches()[0]) for p, table in enumerate(data.values())]
     list(operator.process(merged(parts)))
     return operator
@@ -185,7 +186,7 @@ def test_lifetimes_need_times(policy: ss.policies.Policy) -> None:
 @pytest.mark.parametrize("policy", ["sketch", "pairwise"])
 def test_streams_need_names(policy: str) -> None:
     join = ss.join(by="s").on("k").last(5).keep(total=2).shed(policy)
-    with pytest.raises(ss.SpecError, match="by the column 's'"):
+    with pytest.raises(ss.SpecError, match="it needs streams with names"):
         join.plan({"in": pa.schema({"k": pa.int64(), "s": pa.int64()})})
 
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from streamshed import Join, StateError, join
-from streamshed.operators.checkpoint import Head, Snapshot
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.table_join import Block
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Head, Snapshot
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block, Operator
 
 SAID = join("a", "b").on("k").within(50, time="ts").keep(rows=40).shed("existence").seed(3)
 SCHEMA = pa.schema({"k": pa.string(), "ts": pa.int64(), "text": pa.string()})
@@ -27,7 +27,7 @@ def rows(seed: int, start: int, count: int = 400) -> pa.RecordBatch:
     return pa.record_batch([keys, times, [f"text {t}" for t in times]], schema=SCHEMA)
 
 
-def fed(operator: KeyedJoin, part: int) -> list[dict]:
+def fed(operator: Operator, part: int) -> list[dict]:
     """The results of another piece of both streams."""
     start = 400 * part
     parts = [operator.read(position, rows(2 * part + position, start)) for position in (0, 1)]
@@ -40,17 +40,17 @@ def fed(operator: KeyedJoin, part: int) -> list[dict]:
 
 
 def test_a_join_goes_on_as_if_nothing_had_happened():
-    whole, piecewise = KeyedJoin(plan()), KeyedJoin(plan())
+    whole, piecewise = build_operator(plan()), build_operator(plan())
     for part in range(4):
         assert fed(piecewise, part) == fed(whole, part) != []
         assert piecewise.ledger().streams == whole.ledger().streams
         assert piecewise.ledger().results == whole.ledger().results
         saved = piecewise.snapshot().to_bytes()
-        piecewise = KeyedJoin.restore(plan(), Snapshot.from_bytes(saved))
+        piecewise = restore_operator(plan(), Snapshot.from_bytes(saved))
 
 
 def test_taking_a_snapshot_changes_nothing():
-    one, other = KeyedJoin(plan()), KeyedJoin(plan())
+    one, other = build_operator(plan()), build_operator(plan())
     fed(one, 0)
     fed(other, 0)
     one.snapshot()
@@ -60,16 +60,16 @@ def test_taking_a_snapshot_changes_nothing():
 
 
 def test_a_snapshot_of_nothing():
-    restored = KeyedJoin.restore(
-        plan(), Snapshot.from_bytes(KeyedJoin(plan()).snapshot().to_bytes())
+    restored = restore_operator(
+        plan(), Snapshot.from_bytes(build_operator(plan()).snapshot().to_bytes())
     )
-    assert fed(restored, 0) == fed(KeyedJoin(plan()), 0)
+    assert fed(restored, 0) == fed(build_operator(plan()), 0)
 
 
 @pytest.mark.parametrize("budget", [1_000, 20_000])
 def test_a_snapshot_is_no_larger_than_twice_what_it_holds(budget):
     said = join("a", "b").on("k").within(10**6, time="ts").keep(rows=budget).shed("existence")
-    operator = KeyedJoin(plan(said))
+    operator = build_operator(plan(said))
     random = np.random.default_rng(0)
     for position in (0, 1):
         count = 3 * budget
@@ -92,36 +92,36 @@ def test_a_snapshot_is_no_larger_than_twice_what_it_holds(budget):
     ],
 )
 def test_the_snapshot_of_another_join_is_refused(other, words):
-    operator = KeyedJoin(plan())
+    operator = build_operator(plan())
     fed(operator, 0)
     with pytest.raises(StateError) as error:
-        KeyedJoin.restore(plan(other), operator.snapshot())
+        restore_operator(plan(other), operator.snapshot())
     for word in ["another join", *words, "start anew"]:
         assert word in str(error.value)
 
 
 def test_the_streams_of_another_join_are_refused():
-    saved = KeyedJoin(plan()).snapshot()
+    saved = build_operator(plan()).snapshot()
     other = join("a", "c").on("k").within(50, time="ts").keep(rows=40).shed("existence").seed(3)
     with pytest.raises(StateError, match=r"streams was 'a, b' and is 'a, c'"):
-        KeyedJoin.restore(other.plan({"a": SCHEMA, "c": SCHEMA}), saved)
+        restore_operator(other.plan({"a": SCHEMA, "c": SCHEMA}), saved)
     wider = SCHEMA.append(pa.field("more", pa.int8()))
     with pytest.raises(StateError, match=r"it kept no column 'more' of stream 'a'; .*start anew"):
-        KeyedJoin.restore(SAID.plan({"a": wider, "b": wider}), saved)
+        restore_operator(SAID.plan({"a": wider, "b": wider}), saved)
     other_type = SCHEMA.set(2, pa.field("text", pa.binary()))
     with pytest.raises(StateError, match=r"column 'text' of stream 'b' was 'string' and is 'bin"):
-        KeyedJoin.restore(SAID.plan({"a": SCHEMA, "b": other_type}), saved)
+        restore_operator(SAID.plan({"a": SCHEMA, "b": other_type}), saved)
 
 
 def test_fewer_columns_may_be_chosen_later_but_none_that_were_not_kept():
     said = join("a", "b").on("k").within(10**6, time="ts")
     chosen = said.select("a.text", "b.ts")
-    whole = KeyedJoin(plan(said))
+    whole = build_operator(plan(said))
     fed(whole, 0)
     snapshot = whole.snapshot()
     for part in (1, 2):
         # The state has segments with all columns, and later ones without.
-        fewer = KeyedJoin.restore(plan(chosen), snapshot)
+        fewer = restore_operator(plan(chosen), snapshot)
         assert fed(fewer, part) == [
             {"a": {"text": made["a"]["text"]}, "b": {"ts": made["b"]["ts"]}, "time": made["time"]}
             for made in fed(whole, part)
@@ -133,22 +133,22 @@ def test_fewer_columns_may_be_chosen_later_but_none_that_were_not_kept():
     assert widths == {3 + 1, 2 + 1}  # and the number of arrival
     for other in (said, said.select("b.text"), said.select("a", "b")):
         with pytest.raises(StateError, match=r"it kept no column 'text' of stream 'b'\. Restore"):
-            KeyedJoin.restore(plan(other), snapshot)
-    again = KeyedJoin.restore(plan(said.select("b.k", "a")), snapshot)
+            restore_operator(plan(other), snapshot)
+    again = restore_operator(plan(said.select("b.k", "a")), snapshot)
     assert list(fed(again, 3)[0]) == ["a", "b", "time"]
 
 
 def test_a_policy_that_needs_a_column_that_was_not_kept_is_refused():
     number = SCHEMA.set(2, pa.field("text", pa.int8()))
     chosen = SAID.select("time")
-    saved = KeyedJoin(chosen.plan({"a": number, "b": number})).snapshot()
+    saved = build_operator(chosen.plan({"a": number, "b": number})).snapshot()
     by_column = chosen.shed(by={"a": "text", "b": "ts"})
     with pytest.raises(StateError, match=r"it kept no column 'text' of stream 'a'\. Restore"):
-        KeyedJoin.restore(by_column.plan({"a": number, "b": number}), saved)
+        restore_operator(by_column.plan({"a": number, "b": number}), saved)
 
 
 def test_bytes_that_are_no_snapshot_are_refused():
-    operator = KeyedJoin(plan())
+    operator = build_operator(plan())
     fed(operator, 0)
     good = operator.snapshot().to_bytes()
     for bad in (b"", b"nonsense", good[:-1], good[: len(good) // 2], good[10:], b"PK" + good[2:50]):
@@ -159,8 +159,8 @@ def test_bytes_that_are_no_snapshot_are_refused():
 
 
 def test_the_snapshot_of_another_release_is_refused(monkeypatch):
-    monkeypatch.setattr("streamshed.operators.checkpoint.VERSION", 7)
-    saved = KeyedJoin(plan()).snapshot().to_bytes()
+    monkeypatch.setattr("streamshed.engine.checkpoint.VERSION", 7)
+    saved = build_operator(plan()).snapshot().to_bytes()
     monkeypatch.undo()
     with pytest.raises(StateError, match=r"layout 7, and .* reads \d;.*release that wrote"):
         Snapshot.from_bytes(saved)
@@ -168,7 +168,7 @@ def test_the_snapshot_of_another_release_is_refused(monkeypatch):
 
 def test_a_snapshot_is_taken_between_batches():
     said = join("a", "b").on("k").within(10**6, time="ts")
-    operator = KeyedJoin(plan(said))
+    operator = build_operator(plan(said))
     same = pa.record_batch([["x"] * 400, list(range(400)), ["y"] * 400], schema=SCHEMA)
     parts = [operator.read(position, same) for position in (0, 1)]
     running = operator.process(merged(parts))  # 160,000 results: more than the output holds
@@ -182,10 +182,10 @@ def test_a_snapshot_is_taken_between_batches():
 def test_rows_and_units_of_time_are_different_windows():
     said = join("a", "b").on("k")
     made = said.within({"a": 10}, time="ts").last({"b": 5})
-    operator = KeyedJoin(plan(made))
+    operator = build_operator(plan(made))
     for other in (
         said.within({"a": 10, "b": 5}, time="ts"),
         said.within({"b": 5}, time="ts").last({"a": 10}),
     ):
         with pytest.raises(StateError, match="windows was"):
-            KeyedJoin.restore(plan(other), operator.snapshot())
+            restore_operator(plan(other), operator.snapshot())

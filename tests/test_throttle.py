@@ -11,15 +11,14 @@ import pytest
 from scipy.stats import chi2
 
 import streamshed as ss
-from streamshed.kernels.pairs import COMPARISONS
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.gate.harvesting import Directions, cost_and_output, ranked
+from streamshed.engine.gate.portions import NEXT_DUE, THROTTLE
+from streamshed.engine.gate.throttle import Controller
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block, Operator
 from streamshed.ledger import Ledger
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.intake import merged
-from streamshed.operators.nested import NestedJoin
-from streamshed.operators.table_join import Block
-from streamshed.operators.throttling import Controller
-from streamshed.throttle.harvesting import Directions, cost_and_output, ranked
-from streamshed.throttle.portions import NEXT_DUE, THROTTLE
 from streamshed_lab.experiments.pacing import watched
 from streamshed_lab.workloads import LaggingWorkload
 
@@ -78,7 +77,7 @@ def test_cuts_and_restarts_change_nothing(busy: dict[str, pa.Table]) -> None:
     expected = join.replay(busy)
     plan = join.plan({name: table.schema for name, table in busy.items()})
     for restore in (False, True):
-        operator, tables = NestedJoin(plan), []
+        operator, tables = build_operator(plan), []
         for start in range(0, 40, 7):
             span = [start * 1_000_000, (start + 7) * 1_000_000]
             for found in operator.process(merged(_between(operator, busy, *span))):
@@ -86,16 +85,14 @@ def test_cuts_and_restarts_change_nothing(busy: dict[str, pa.Table]) -> None:
                     tables.append(operator.results(found))
             if restore:
                 saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
-                operator = NestedJoin.restore(plan, saved)
+                operator = restore_operator(plan, saved)
         assert made(pa.Table.from_batches(tables)) == made(expected.table)
         assert operator.ledger().streams == expected.ledger.streams
         assert operator.ledger().comparisons == expected.ledger.comparisons
         assert operator.ledger().throttle == expected.ledger.throttle
 
 
-def _between(
-    operator: NestedJoin, tables: dict[str, pa.Table], low: int, high: int
-) -> list[object]:
+def _between(operator: Operator, tables: dict[str, pa.Table], low: int, high: int) -> list[object]:
     parts = []
     for position, table in enumerate(tables.values()):
         time = table["time"].cast(pa.int64())
@@ -126,20 +123,20 @@ def test_a_rise_of_rates_by_ten_is_met_within_one_interval() -> None:
     assert spans[-1].comparisons >= 0.9 * 5_000_000
 
 
-def _fixed(join: ss.Join, tables: dict[str, pa.Table], z: float) -> NestedJoin:
+def _fixed(join: ss.Join, tables: dict[str, pa.Table], z: float) -> Operator:
     """The join with a throttle that stays as it is."""
     plan = join.plan({name: table.schema for name, table in tables.items()})
-    operator = NestedJoin(plan, whole=False)
-    assert operator.controller is not None
-    state = operator.controller.state
+    operator = build_operator(plan, whole=False)
+    assert operator.throttle is not None
+    state = operator.throttle.state
     state.pace[THROTTLE] = z
     state.steps[NEXT_DUE] = 2**60
     lanes = len(plan.streams)
-    state.first[:] = operator.meeting.orders.reshape(lanes, -1)[:, 0]
+    state.first[:] = operator.matcher.state.selectivity.orders.reshape(lanes, -1)[:, 0]
     return operator
 
 
-def _run(operator: NestedJoin, tables: dict[str, pa.Table]) -> None:
+def _run(operator: Operator, tables: dict[str, pa.Table]) -> None:
     parts = [
         operator.read(position, table.combine_chunks().to_batches()[0])
         for position, table in enumerate(tables.values())
@@ -160,15 +157,15 @@ def test_cost_and_output_are_those_of_a_simulation() -> None:
     tables = work.tables()
     join = base(10).throttle(comparisons_per_second=1e12, sample=0, part="1 seconds")
     operator = _fixed(join, tables, 0.999)
-    chosen = operator.controller.state.chosen.reshape(3, 3, 10)
+    chosen = operator.throttle.state.chosen.reshape(3, 3, 10)
     taken = np.array([[3, 10], [5, 2], [8, 6]])
-    orders = operator.meeting.orders.reshape(3, 2)
+    orders = operator.matcher.state.selectivity.orders.reshape(3, 2)
     random = np.random.default_rng(1)
     for i in range(3):
         for step in range(2):
             chosen[i, orders[i, step], random.permutation(10)[: taken[i, step]]] = True
     _run(operator, {name: table.filter(_before(table, 10)) for name, table in tables.items()})
-    before = operator.meeting.numbers[COMPARISONS], operator.ledger().results
+    before = operator.matcher.comparisons, operator.ledger().results
     _run(
         operator, {name: table.filter(_before(table, 10, False)) for name, table in tables.items()}
     )
@@ -181,9 +178,7 @@ def test_cost_and_output_are_those_of_a_simulation() -> None:
     )  # fmt: skip
     cost, output = cost_and_output(known, taken)
     settled = 50  # seconds with full windows
-    assert operator.meeting.numbers[COMPARISONS] - before[0] == pytest.approx(
-        cost * settled, rel=0.05
-    )
+    assert operator.matcher.comparisons - before[0] == pytest.approx(cost * settled, rel=0.05)
     assert operator.ledger().results - before[1] == pytest.approx(output * settled, rel=0.1)
 
 
@@ -196,7 +191,7 @@ def test_shredding_sees_differences_as_they_are() -> None:
     z = 0.3
     operator = _fixed(join.seed(3), tables, z)
     _run(operator, tables)
-    histograms = operator.controller.state.histograms
+    histograms = operator.throttle.state.histograms
     seen = histograms.counts.reshape(2, -1)[1]
     results = base(20, names).replay(tables).table
     one, two = (pc.struct_field(results[n], "time").cast(pa.int64()).to_numpy() for n in names)
@@ -247,14 +242,14 @@ def _vectors_joined(
 ) -> tuple[Counter[tuple[int, ...]], Ledger, int]:
     """The results, the ledger, and how many pairs of vectors were multiplied."""
     plan = join.plan({name: table.schema for name, table in tables.items()})
-    operator = NestedJoin(plan)
+    operator = build_operator(plan)
     found = []
     for start in range(0, 40, 10):
         span = [start * 1_000_000, (start + 10) * 1_000_000]
         for block in operator.process(merged(_between(operator, tables, *span))):
             if isinstance(block, Block):
                 found.append(operator.results(block))
-    return made(pa.Table.from_batches(found)), operator.ledger(), operator.index.multiplied
+    return made(pa.Table.from_batches(found)), operator.ledger(), operator.matcher.multiplied
 
 
 @pytest.mark.parametrize(
@@ -266,7 +261,7 @@ def _vectors_joined(
         ({"boost": 1}, "`boost` is 1; give a number above 1"),
         ({"sample": 2}, "`sample` is 2; give a number from 0 to 1"),
         ({"buffer": 0}, "`buffer` is 0; give a whole number, 1 or more"),
-        ({"every": "0 seconds"}, "`every` is 0; give more than nothing"),
+        ({"every": "0 seconds"}, "`every` is 0; must be greater than 0"),
     ],
 )
 def test_throttles_that_cannot_be(said: dict[str, object], message: str) -> None:
@@ -275,11 +270,3 @@ def test_throttles_that_cannot_be(said: dict[str, object], message: str) -> None
         base().throttle(**({"comparisons_per_second": 5.0} | said)).plan(
             dict.fromkeys(NAMES, schema)
         )
-
-
-def test_only_time_windows_of_such_joins_are_throttled() -> None:
-    schema = pa.schema([("value", pa.float64()), ("k", pa.int64()), ("time", pa.int64())])
-    two = {"a": schema, "b": schema}
-    rows = ss.join("a", "b").on(ss.near("value", 1.0)).last(5).throttle(comparisons_per_second=5)
-    with pytest.raises(ss.SpecError, match="the windows of 'a', 'b' are of rows, and parts of w"):
-        rows.plan(two)

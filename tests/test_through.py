@@ -29,11 +29,11 @@ from oracles.through import (
     stars,
 )
 from oracles.workloads import generated
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.match.relation_facts import RunningRelation
+from streamshed.engine.operator import Block
 from streamshed.ledger import Ledger
-from streamshed.operators.checkpoint import Snapshot
-from streamshed.operators.relating import RunningRelation
-from streamshed.operators.star import StarJoin
-from streamshed.operators.table_join import Block
 from streamshed.policies import Importance
 from test_contract import same_ledger, slow_generation
 
@@ -125,7 +125,7 @@ def driven(
     """The operator itself, fed in pieces that end at the cuts of the arrival order."""
     data = inputs(star)
     plan = spec(star).plan({name: rows.schema for name, rows in data.items()})
-    operator = StarJoin(plan)
+    operator = build_operator(plan)
     order = arrival_order(star.workload)
     results: list[Made] = []
     start = 0
@@ -137,7 +137,7 @@ def driven(
         start = end
         yield end, results, operator.ledger()
         if restore:
-            operator = StarJoin.restore(plan, Snapshot.from_bytes(operator.snapshot().to_bytes()))
+            operator = restore_operator(plan, Snapshot.from_bytes(operator.snapshot().to_bytes()))
 
 
 def eager(
@@ -186,11 +186,11 @@ def test_a_checkpoint_goes_on_under_another_policy_and_a_lower_budget() -> None:
     schemas = {name: rows.schema for name, rows in data.items()}
     *_, (_, _, ledger) = driven(star, [], restore=False)
     for policy in ("random", *TUNED.values()):
-        operator = StarJoin(spec(star).plan(schemas))
+        operator = build_operator(spec(star).plan(schemas))
         list(operator.process(piece(operator, star.workload, data, order[:half])))
         saved = operator.snapshot()
         join = spec(star).keep(rows=5).shed(policy)
-        again = StarJoin.restore(join.plan(schemas), saved)
+        again = restore_operator(join.plan(schemas), saved)
         assert {stream.stored for stream in again.ledger().streams.values()} == {5}
         list(again.process(piece(again, star.workload, data, order[half:])))
         found = again.ledger()

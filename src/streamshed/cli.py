@@ -397,8 +397,8 @@ def _version(package: str) -> str:
 
 
 def _kernels() -> str:
+    from streamshed.engine.loop import run
     from streamshed.kernels.compiling import compiled_for
-    from streamshed.operators.keyed_loop import run
     from streamshed.policies import NAMED, ByColumn, Exact, Importance, Policy
 
     policies: dict[str, type[Policy]] = {"exact": Exact, **NAMED, "by column": ByColumn}

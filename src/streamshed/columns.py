@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as is_a
@@ -45,7 +45,7 @@ def find(schema: pa.Schema, stream: str, name: str, role: str, what: str = "stre
             "its " + role + "; rename the others"
         )
     found = schema.field(places[0]).type
-    return Column(stream, name, found.value_type if is_a.is_dictionary(found) else found, what)
+    return Column(stream, name, plain_type(found), what)
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
@@ -263,3 +263,35 @@ _COMMON: dict[str, Callable[[Sequence[Column]], pa.DataType]] = {
     "decimal": _common_decimal,
     "boolean": lambda _: pa.bool_(),
 }
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values themselves, where they are encoded by a dictionary."""
+    return kind.value_type if is_a.is_dictionary(kind) else kind
+
+
+def stream_names(values: pa.Array) -> list[Any]:
+    """Values of the column that tells streams apart, as they are told apart.
+
+    Times are taken as numbers: of those that Python knows, two may be equal that are not the same.
+    """
+    kind = values.type
+    if pa.types.is_temporal(kind):
+        values = values.view(_number_of(kind))
+    names: list[Any] = values.to_pylist()
+    return names
+
+
+def shown_names(names: Sequence[Any], kind: pa.DataType) -> list[Any]:
+    """Names of streams for the eye: times, whose names are numbers, in words."""
+    kind = plain_type(kind)
+    if not pa.types.is_temporal(kind):
+        return [*names]
+    numbers = pa.array(names, _number_of(kind))
+    shown: list[Any] = numbers.view(kind).cast(pa.string()).to_pylist()
+    return shown
+
+
+def _number_of(kind: pa.DataType) -> pa.DataType:
+    """The integers that are the values of a type of times."""
+    return pa.int32() if kind.bit_width == 32 else pa.int64()

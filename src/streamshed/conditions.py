@@ -122,7 +122,7 @@ def _key_column(said: object, what: str) -> str:
 
 
 @dataclass(frozen=True)
-class Pairwise:
+class PairCondition:
     """A condition that every two members of a result meet, of different streams each.
 
     Args:
@@ -155,7 +155,7 @@ class Pairwise:
 
 
 @dataclass(frozen=True)
-class Near(Pairwise):
+class Near(PairCondition):
     """The numbers of two members are no farther apart than a distance."""
 
     distance: float
@@ -167,7 +167,7 @@ class Near(Pairwise):
 
 
 @dataclass(frozen=True)
-class Cosine(Pairwise):
+class Cosine(PairCondition):
     """The cosine of the angle between two members' vectors is at least so much."""
 
     at_least: float
@@ -179,7 +179,7 @@ class Cosine(Pairwise):
 
 
 @dataclass(frozen=True)
-class InnerProduct(Pairwise):
+class InnerProduct(PairCondition):
     """The inner product of two members' vectors is at least so much."""
 
     at_least: float
@@ -191,7 +191,7 @@ class InnerProduct(Pairwise):
 
 
 @dataclass(frozen=True)
-class Where(Pairwise):
+class Where(PairCondition):
     """A function of the user's says whether two members belong together."""
 
     function: Callable[[Any, Any], Any] = field(compare=False)
@@ -287,15 +287,15 @@ def where(function: Callable[[Any, Any], Any], /, *columns: str) -> Where:
     return Where(PerStream(everywhere=tuple(_field(name) for name in columns)), function)
 
 
-def parted(said: tuple[object, ...]) -> tuple[tuple[object, ...], Pairwise | None]:
+def parted(said: tuple[object, ...]) -> tuple[tuple[object, ...], PairCondition | None]:
     """The arguments of `.on` that name columns, and the condition among them, if there is one."""
-    conditions = [one for one in said if isinstance(one, Pairwise)]
+    conditions = [one for one in said if isinstance(one, PairCondition)]
     if len(conditions) > 1:
         raise SpecError(
             f"{_METHOD}: {conditions[0]} and {conditions[1]} were both given; give one such "
             "condition, which may be a where() with a function of several columns"
         )
-    columns = tuple(one for one in said if not isinstance(one, Pairwise))
+    columns = tuple(one for one in said if not isinstance(one, PairCondition))
     return columns, conditions[0] if conditions else None
 
 

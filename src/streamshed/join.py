@@ -18,7 +18,7 @@ from streamshed.arguments import (
     read_own,
     whole,
 )
-from streamshed.conditions import Pairwise, SharedKey, parted, read_met
+from streamshed.conditions import PairCondition, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import SpecError, listed
 from streamshed.running import Running
@@ -71,7 +71,7 @@ class Join(Running):
     """
 
     def on(
-        self, /, *columns: str | Pairwise, **by_stream: str | list[str] | tuple[str, ...]
+        self, /, *columns: str | PairCondition, **by_stream: str | list[str] | tuple[str, ...]
     ) -> Join:
         """Say which columns the members of a result have in common, or what else makes them match.
 

@@ -30,7 +30,7 @@ class StreamLedger:
 
     @property
     def settled(self) -> int:
-        """Tuples of which it is known what became of them."""
+        """Rows of which it is known what became of them."""
         return self.stored + self.expired + self.shed + self.filtered + self.late + self.queued
 
     @property

@@ -16,16 +16,15 @@ import pyarrow as pa
 
 from streamshed.aggregates import Weights, Windows, aggregated
 from streamshed.columns import no_rows
+from streamshed.engine.batch import Batch
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import InputRows, merged
+from streamshed.engine.operator import CHUNK, Block, Late, Operator
+from streamshed.engine.payload import Payload, Places, places_in
+from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError
 from streamshed.join import Join
 from streamshed.ledger import Ledger
-from streamshed.operators.buffers import Batch
-from streamshed.operators.build import build_operator
-from streamshed.operators.intake import Tuples, merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.payload import Payload, Places, places_in
-from streamshed.operators.results import result_schema
-from streamshed.operators.table_join import CHUNK, Block, Late
 from streamshed.sources import Source, open_source
 
 NOWHERE: Places = np.empty(0, np.int64)
@@ -178,7 +177,8 @@ class _Running:
             )
         self.operator = build_operator(plan, whole=keep_late)
         # Keys that may have equal hashes are told apart only when results are built.
-        self.operator.counting = counting and not self.operator.checked
+        if counting and not self.operator.checked:
+            self.operator.count_only()
         self.counting = counting
         self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None
         self.whole = all(source.whole for source in sources)
@@ -270,10 +270,10 @@ class _Feed:
 
     position: int
     source: Source
-    operator: KeyedJoin
+    operator: Operator
     whole: bool
     at_end: bool = False
-    pending: Tuples | None = None
+    pending: InputRows | None = None
     rows: pa.RecordBatch | None = None
     chunks: Iterator[tuple[pa.RecordBatch, Places]] = field(init=False)
     following: tuple[pa.RecordBatch, Places] | None = field(init=False)
@@ -307,14 +307,14 @@ class _Feed:
 
     def _read(self, rows: pa.RecordBatch, places: Places) -> None:
         self.rows = rows
-        self.pending = self.operator.intake.read(self.position, rows, places)
+        self.pending = self.operator.ingest.read(self.position, rows, places)
 
     def reach(self) -> int:
         """How far in time the known part of this stream goes."""
         assert self.pending is not None
         return int(self.pending.arrival_time[-1])
 
-    def ready(self, bound: tuple[int, int] | None) -> Tuples:
+    def ready(self, bound: tuple[int, int] | None) -> InputRows:
         """Take the tuples that no tuple still unread can come before.
 
         Args:

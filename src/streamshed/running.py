@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from streamshed.ledger import Ledger
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 
 class Replayed(Protocol):
@@ -75,7 +75,7 @@ class Running(Spec):
             >>> said.plan({"a": schema, "b": schema}).streams[0].window
             60000000
         """
-        from streamshed.planning import make_plan
+        from streamshed.plan.resolve import make_plan
 
         return make_plan(self, schemas)
 

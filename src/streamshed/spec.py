@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamshed.arguments import Names, PerStream, above, fraction, positive
-from streamshed.conditions import Pairwise, SharedKey
+from streamshed.conditions import PairCondition, SharedKey
 from streamshed.durations import Duration, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError, listed
@@ -139,7 +139,7 @@ class Spec:
     by: str | None = None
     """The column that tells the streams apart, or None."""
     condition: SharedKey | Equalities | None = None
-    pairwise: Pairwise | None = None
+    pairwise: PairCondition | None = None
     """What every two members of a result meet besides, or instead of, having equal keys."""
     time_windows: TimeWindows | None = None
     row_windows: RowWindows | None = None
@@ -183,14 +183,9 @@ class Spec:
         return None
 
     def attributes_of(self, stream: str) -> tuple[int, ...]:
-        """The attribute that each key column belongs to, where the join goes by attributes.
-
-        It does if streams share no key, and if tuples wait in a queue.
-        """
+        """The attribute that each key column belongs to, where streams share no key."""
         graph = self.graph()
-        if graph is not None:
-            return graph.attributes_of(stream)
-        return tuple(range(len(self.key_of(stream)))) if self.queue_rows is not None else ()
+        return () if graph is None else graph.attributes_of(stream)
 
     def met_by(self, stream: str) -> tuple[str, ...]:
         """The columns of the relation that a stream's key equals."""

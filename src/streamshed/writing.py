@@ -21,7 +21,7 @@ from streamshed.spec import (
 )
 
 if TYPE_CHECKING:
-    from streamshed.conditions import Pairwise, SharedKey
+    from streamshed.conditions import PairCondition, SharedKey
     from streamshed.policies import Policy
 
 
@@ -66,7 +66,7 @@ def _streams(spec: Spec) -> str:
     return f"join({said})"
 
 
-def _on(condition: SharedKey | Equalities | None, pairwise: Pairwise | None) -> str:
+def _on(condition: SharedKey | Equalities | None, pairwise: PairCondition | None) -> str:
     if isinstance(condition, Equalities):
         return f".on({', '.join(map(repr, condition.said()))})"
     said = [] if pairwise is None else [str(pairwise)]

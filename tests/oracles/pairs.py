@@ -16,7 +16,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import streamshed as ss
-from streamshed.conditions import Pairwise
+from streamshed.conditions import PairCondition
 
 from . import exact
 from .rows import Key, Row, Stream, Workload, arrival_order, tables
@@ -45,7 +45,7 @@ class Alike:
         """As `.on` takes it."""
         return (*(("even",) if self.keyed else ()), self.condition())
 
-    def condition(self) -> Pairwise:
+    def condition(self) -> PairCondition:
         """The condition in the words of a user."""
         if self.kind == "near":
             return ss.near("v", self.least)

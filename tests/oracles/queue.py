@@ -21,7 +21,7 @@ class Queued:
 
 
 class QueuedRun:
-    """Tuples come, wait, and are processed or shed."""
+    """Rows come, wait, and are processed or shed."""
 
     def __init__(self, queued: Queued) -> None:
         """Start with an empty queue."""

@@ -9,7 +9,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from streamshed.operators.intake import key_hash
+from streamshed.engine.ingest import key_hash
 
 from .rows import Key, Stream, Workload, Worth
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamshed.engine.checkpoint import Delta, Head, SegmentName, from_ipc
 from streamshed.kernels.core import Shape
-from streamshed.operators.checkpoint import Delta, Head, SegmentName, from_ipc
 from streamshed.spark import shelf
 from streamshed.spark.shelf import Folder, sweep
 

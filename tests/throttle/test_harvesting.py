@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamshed.throttle.dropping import best_rates
-from streamshed.throttle.harvesting import (
+from streamshed.engine.gate.dropping import best_rates
+from streamshed.engine.gate.harvesting import (
     METRICS,
     Directions,
     best,

@@ -102,8 +102,8 @@ def _compile_together(joins: dict[str, Join], tell: Callable[[str], None]) -> No
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
+    from streamshed.engine.loop import run
     from streamshed.kernels.compiling import compiled_for
-    from streamshed.operators.keyed_loop import run
     from streamshed.policies import Exact
 
     missing = {

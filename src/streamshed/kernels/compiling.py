@@ -7,74 +7,24 @@ drivers call it, and the type of the policy's state picks the implementation, at
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
 import inspect
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
-from numba.core import caching, types
+from numba.core import types
 from numba.extending import overload
 from numba.np import arrayobj
 
+from streamshed.kernels.cache import Cache
+from streamshed.kernels.codegen import Pipeline
+from streamshed.kernels.signatures import full_name
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_PACKAGE = Path(__file__).resolve().parent.parent
-_KERNEL_FOLDERS = ("kernels", "operators", "policies", "throttle")
 _INDEXING = ("context", "builder", "idxty", "idx", "size")
 """What numba is told of an index, in the releases that are known."""
-
-
-@functools.cache
-def _source_stamp(own: Path) -> str:
-    """Return a digest of every source that can end up inside a driver.
-
-    Numba's own stamp covers the file of the driver alone: a changed policy or kernel would go on
-    running as it was.
-
-    Args:
-        own: the folder of the driver, which may be one of another package.
-    """
-    digest = hashlib.sha256(numba.__version__.encode())
-    folders = [_PACKAGE / name for name in _KERNEL_FOLDERS]
-    sources = {path for folder in folders for path in folder.rglob("*.py")}
-    for path in sorted(sources.union(own.glob("*.py"))):
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-class _StampedCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        own = Path(inspect.getfile(function)).resolve().parent
-        self._locator.get_source_stamp = lambda: _source_stamp(own)
-
-
-class _StampedCache(caching.FunctionCache):  # type: ignore[misc]
-    _impl_class = _StampedCacheImpl
-
-    def save_overload(self, signature: Any, data: Any) -> None:
-        # Numba numbers its files without a lock: two processes that compile a driver for different
-        # policies at once could each write file 1, and the index would name the wrong code.
-        with _locked(Path(self.cache_path)):
-            super().save_overload(signature, data)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # a system without such locks keeps numba's own behaviour
-        yield
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "streamshed.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _take_indices_as_they_are() -> None:
@@ -112,31 +62,58 @@ def aside(function: Function) -> Function:
 
 def driver(function: Function) -> Function:
     """Compile a function that Python calls, cached on disk across processes."""
-    return _cached(numba.njit(nogil=True, error_model="numpy")(function), function)
+    return _cached(numba.njit(**_OUTER)(function), function)
 
 
 def loop(function: Function) -> Function:
     """Compile a driver that makes no arrays of its own.
 
     Without numba's reference counting: a state of many arrays, handed from kernel to kernel, would
-    cost a hundred atomic operations for each tuple.
+    cost a hundred atomic operations for each row.
     """
-    return _cached(numba.njit(nogil=True, error_model="numpy", _nrt=False)(function), function)
+    return _cached(_compiled_loop(function), function)
+
+
+def uncached(compiled: Any) -> Any:
+    """Compile a loop again for a function of the user's, which is in no cache on disk."""
+    return _compiled_loop(compiled.py_func)
+
+
+def _compiled_loop(function: Any) -> Any:
+    return numba.njit(**_OUTER, _nrt=False)(function)
 
 
 def _cached(compiled: Any, function: Function) -> Function:
-    compiled._cache = _StampedCache(function)
+    compiled._cache = Cache(function, _implementations_for)
     return compiled  # type: ignore[no-any-return]
 
 
-_INNER = {
-    "nogil": True,
-    "error_model": "numpy",
+_OUTER: dict[str, Any] = {"pipeline_class": Pipeline, "nogil": True, "error_model": "numpy"}
+_INNER: dict[str, Any] = {
+    **_OUTER,
     "_nrt": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
     "forceinline": True,
 }
+
+
+def copy_element(target: Any, place: int, source: Any, i: int) -> None:
+    """Copy an element of an array, or a row of one with two dimensions; in compiled code only."""
+    raise RuntimeError("copy_element is called by compiled code only")
+
+
+@overload(copy_element, strict=False, jit_options=_INNER)
+def _copy_element(target: Any, place: Any, source: Any, i: Any) -> Callable[..., None]:
+    def one(target: Any, place: int, source: Any, i: int) -> None:
+        target[place] = source[i]
+
+    def several(target: Any, place: int, source: Any, i: int) -> None:
+        for k in range(source.shape[1]):
+            target[place, k] = source[i, k]
+
+    return several if source.ndim == 2 else one
+
 
 _IMPLEMENTATIONS: dict[Callable[..., Any], dict[type, Callable[..., Any]]] = {}
 
@@ -173,7 +150,12 @@ def implements(hooked: Callable[..., Any], state: type) -> Callable[[Function], 
     return register
 
 
+def _implementations_for(state: type) -> list[Callable[..., Any]]:
+    """The functions that decide for a policy's state."""
+    return [known[state] for known in _IMPLEMENTATIONS.values() if state in known]
+
+
 def compiled_for(function: Callable[..., Any], state: type) -> bool:
     """Whether a driver is on disk, compiled for a policy's state by this version of the sources."""
-    index = function._cache._cache_file._load_index()  # type: ignore[attr-defined]
-    return any(str(kind).startswith(f"{state.__name__}(") for key in index for kind in key[0])
+    entries = function._cache.entries()  # type: ignore[attr-defined]
+    return any(full_name(state) in entry["for"] for entry in entries)

@@ -72,6 +72,10 @@ OVERDUE = 10
 """Whether rows may be stored that the clock has left behind."""
 NUMBERS = 11
 
+TOTAL_IMPORTANCE = 0
+TOTALS = 1
+"""The sums of the state, in `Core.totals`: the importance of all results."""
+
 # What can become of a tuple, in `Core.counts`.
 ARRIVED, STORED, EXPIRED, SHED, FILTERED, LATE = range(6)
 FATES = 6
@@ -95,6 +99,7 @@ class Settings(NamedTuple):
     shortest: int  # of the time windows, where streams are told apart by a column
     pools: int
     key_words: int
+    width: int  # places of a result of named streams
 
 
 class Core(NamedTuple):
@@ -113,6 +118,8 @@ class Core(NamedTuple):
     recent: npt.NDArray[Any]  # a ring for each stream with a row window
     counts: npt.NDArray[np.int64]  # by (stream, fate)
     numbers: npt.NDArray[np.int64]
+    totals: npt.NDArray[np.float64]
+    importance: npt.NDArray[np.float64]  # by row; empty where rows are not weighted
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,8 @@ class Shape:
     """Rows that the sample can hold."""
     sample_table: int = 2
     sample_disorder: int = 0
+    weighted: bool = False
+    """Whether rows have an importance."""
 
     @property
     def of_sample(self) -> Shape:
@@ -152,6 +161,7 @@ class Shape:
             held=0,
             recent=0,
             disorder=self.sample_disorder,
+            weighted=False,
         )
 
     def room(self, per: str) -> int:
@@ -171,6 +181,8 @@ class Shape:
                 return self.disorder * self.sweeps
             case "disordered row":
                 return self.rows if self.out_of_order else 0
+            case "weighted row":
+                return self.rows if self.weighted else 0
             case "sample row":
                 return self.sample_rows
             case "sample key":
@@ -271,4 +283,6 @@ def core_layout() -> dict[str, Field]:
         "recent": Field("recent", RECENT, NONE, kept=True),
         "counts": Field("stream", np.int64, times=FATES, kept=True),
         "numbers": Field("once", np.int64, times=NUMBERS),
+        "totals": Field("once", np.float64, times=TOTALS, kept=True),
+        "importance": Field("weighted row", np.float64, None),
     }

@@ -1,10 +1,11 @@
-"""The decisions of a policy, called by the operators' loops.
+"""What the loop tells a policy, and what it asks.
 
-Each takes the policy's own state first and the join's `Core` second. The bodies here are what a
-policy does that has nothing to say. Hooks about rows are called only for rows of pools that have a
-budget. A policy that learns listens to the sample of keys that are followed in full: `followed`,
-`unfollowed` and `refollowed` take the `Core` of the sample. Joins through a relation also call
-`counts_matches`, `weighed` and `matched`, and `foresees`, `noticed`, `expected` and `promised`.
+`on_<event>` tells; a noun or a verb asks. Each hook takes the policy's own state first and the
+join's `Core` second. The bodies here are the defaults. Hooks about rows are called only for rows of
+pools that have a budget. A policy that learns listens to the sample of keys that are followed in
+full: `on_sample`, `on_sample_end` and `on_sample_restore` take the `Core` of the sample. Joins
+through a relation also call `counts_matches`, `has_matches`, `on_newcomer` and `on_match`, and for
+policies with `ranks_by_promise` also `on_value`, `expected_rate` and `set_promise`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from streamshed.kernels.compiling import hook
 
 
 @hook
-def announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
+def on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
     """A tuple has come, is neither filtered nor late, and will be probed, then admitted or refused.
 
     Rows whose time was over have left. In a restart under another policy rows are announced too.
@@ -21,7 +22,7 @@ def announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
 
 
 @hook
-def urgency(policy, core, batch, i):  # type: ignore[no-untyped-def]
+def queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     """What a tuple promises that comes to a queue: of those that wait the lowest are shed first.
 
     It is announced when it is taken from there, if it is.
@@ -45,28 +46,28 @@ def victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
 
 
 @hook
-def inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+def on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     """A row was stored; the pattern says which lanes held its key when it arrived, its own too."""
 
 
 @hook
-def removed(policy, core, row):  # type: ignore[no-untyped-def]
+def on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     """A row was taken out of the key table; its fields can still be read."""
 
 
 @hook
-def produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
-    """A result was made by a newcomer of a stream with the given stored members."""
+def on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
+    """A result was made by a newcomer of a stream and a time with the given stored members."""
 
 
 @hook
 def mark(policy, core, row):  # type: ignore[no-untyped-def]
-    """What a checkpoint must keep of a row so that `restored` can put it where it was."""
+    """What a checkpoint must keep of a row so that `on_restore` can put it where it was."""
     return 0
 
 
 @hook
-def restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+def on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     """A row is stored again after a restart; rows come in the order of their arrival."""
 
 
@@ -77,13 +78,13 @@ def precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 
 
 @hook
-def appraised(policy, core, row):  # type: ignore[no-untyped-def]
+def rerank(policy, core, row):  # type: ignore[no-untyped-def]
     """What a row stands by, found anew."""
     return 0.0
 
 
 @hook
-def followed(policy, sample, row, pattern, results, rate):  # type: ignore[no-untyped-def]
+def on_sample(policy, sample, row, pattern, results, rate):  # type: ignore[no-untyped-def]
     """A tuple of a followed key has come, and is stored in the sample.
 
     Args:
@@ -97,7 +98,7 @@ def followed(policy, sample, row, pattern, results, rate):  # type: ignore[no-un
 
 
 @hook
-def unfollowed(policy, sample, row, expired):  # type: ignore[no-untyped-def]
+def on_sample_end(policy, sample, row, expired):  # type: ignore[no-untyped-def]
     """A row was taken out of the sample's key table; its fields can still be read.
 
     Either its time was over, or its key is followed no longer, because the sample was thinned out.
@@ -106,7 +107,7 @@ def unfollowed(policy, sample, row, expired):  # type: ignore[no-untyped-def]
 
 
 @hook
-def refollowed(policy, sample, row):  # type: ignore[no-untyped-def]
+def on_sample_restore(policy, sample, row):  # type: ignore[no-untyped-def]
     """A row is in the sample after a restart under another policy, rate or seed.
 
     Rows come in the order of their arrival. (After other restarts, the policy's arrays that are
@@ -131,7 +132,7 @@ def has_matches(policy, core, row):  # type: ignore[no-untyped-def]
 
 
 @hook
-def weighed(policy, core, importance, matches):  # type: ignore[no-untyped-def]
+def on_newcomer(policy, core, importance, matches):  # type: ignore[no-untyped-def]
     """A newcomer is about to be admitted or refused: what it is worth knowing of it.
 
     Args:
@@ -144,28 +145,28 @@ def weighed(policy, core, importance, matches):  # type: ignore[no-untyped-def]
 
 
 @hook
-def matched(policy, core, row, change):  # type: ignore[no-untyped-def]
+def on_match(policy, core, row, change):  # type: ignore[no-untyped-def]
     """A stored row (NONE: the newcomer) has one match more or less, as the change says."""
 
 
 @hook
-def foresees(policy):  # type: ignore[no-untyped-def]
+def ranks_by_promise(policy):  # type: ignore[no-untyped-def]
     """Whether the policy ranks rows by those who are expected to meet them through a relation."""
     return False
 
 
 @hook
-def noticed(policy, core, hashed, importance):  # type: ignore[no-untyped-def]
+def on_value(policy, core, hashed, importance):  # type: ignore[no-untyped-def]
     """A newcomer has come whose value in the relation has this hash."""
 
 
 @hook
-def expected(policy, core, hashed):  # type: ignore[no-untyped-def]
+def expected_rate(policy, core, hashed):  # type: ignore[no-untyped-def]
     """How many rows come in a window with the value of this hash, and how important they are."""
     return 0.0, 0.0
 
 
 @hook
-def promised(policy, core, row, density):  # type: ignore[no-untyped-def]
+def set_promise(policy, core, row, density):  # type: ignore[no-untyped-def]
     """What a row promises now (NONE: the newcomer); returns whether that was known already."""
     return True

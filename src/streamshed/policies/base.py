@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from streamshed.kernels.core import Field, Shape
 
 if TYPE_CHECKING:
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 
 class NoState(NamedTuple):

@@ -81,14 +81,14 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return heap_top(policy, pool)
 
 
-@implements(hooks.inserted, ColumnState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, ColumnState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     policy.worth[row] = worth
     heap_push(policy, core, pool_of(core, core.rows[row].stream), row)
 
 
-@implements(hooks.removed, ColumnState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, ColumnState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     heap_remove(policy, core, pool_of(core, core.rows[row].stream), row)
 
 
@@ -97,7 +97,7 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.worth[row]
 
 
-@implements(hooks.restored, ColumnState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, ColumnState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     policy.worth[row] = marked
     heap_push(policy, core, pool_of(core, core.rows[row].stream), row)

@@ -32,7 +32,7 @@ from streamshed.kernels.table import key_count, key_head, key_lanes, lane_of, po
 from streamshed.policies.base import Policy
 
 if TYPE_CHECKING:
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 FRONT = 8
 """Rows of a full window that are looked at each time, and as many are drawn besides."""
@@ -312,8 +312,8 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return row
 
 
-@implements(hooks.inserted, DensityState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, DensityState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     key = np.int64(core.rows[row].key)
     if policy.numbers[NOTED] != core.rows[row].arrival + 1:
         take_notice(policy, core, key, lane_of(core, core.rows[row].stream))
@@ -325,8 +325,8 @@ def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def
         _put_forward(policy, core, key)
 
 
-@implements(hooks.removed, DensityState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, DensityState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
     drop_member(policy, core, row)
     note_removed(policy, core, row)
@@ -341,8 +341,8 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.position[row]
 
 
-@implements(hooks.restored, DensityState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, DensityState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     note_stored(policy, core, row)
     put_member(policy, core, row, marked)
 
@@ -350,16 +350,16 @@ def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
 # -- what is learned ------------------------------------------------------------------------------
 
 
-@implements(hooks.followed, DensityState)
-def _followed(policy, sample, row, pattern, results, chance):  # type: ignore[no-untyped-def]
+@implements(hooks.on_sample, DensityState)
+def _on_sample(policy, sample, row, pattern, results, chance):  # type: ignore[no-untyped-def]
     hear(policy, sample, row, pattern, results)
 
 
-@implements(hooks.unfollowed, DensityState)
-def _unfollowed(policy, sample, row, expired):  # type: ignore[no-untyped-def]
+@implements(hooks.on_sample_end, DensityState)
+def _on_sample_end(policy, sample, row, expired):  # type: ignore[no-untyped-def]
     lose_sight(policy, sample, row, expired)
 
 
-@implements(hooks.refollowed, DensityState)
-def _refollowed(policy, sample, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_sample_restore, DensityState)
+def _on_sample_restore(policy, sample, row):  # type: ignore[no-untyped-def]
     hear_of(policy, sample, row)

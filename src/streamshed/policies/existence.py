@@ -17,7 +17,7 @@ from streamshed.kernels.machine import trailing_zeros
 from streamshed.policies.base import Policy
 
 if TYPE_CHECKING:
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 MOST_STREAMS = 12
 """With n streams a window has 2ⁿ⁻¹ patterns: beyond this the tables dwarf the windows."""
@@ -56,13 +56,7 @@ class Existence(Policy):
     ranks_keys: ClassVar[bool] = True
 
     def check(self, plan: Plan) -> None:
-        """Patterns are sets of named streams, and there must not be too many of them."""
-        if plan.by is not None:
-            raise SpecError(
-                f"shed('existence') needs streams with names: with join(by={plan.by!r}) there is no"
-                " fixed set of them to make patterns of; use 'oldest', 'random', 'frequency' or"
-                " 'output'"
-            )
+        """There must not be too many patterns, which are sets of streams."""
         if len(plan.streams) > MOST_STREAMS:
             raise SpecError(
                 f"shed('existence') serves at most {MOST_STREAMS} streams, not"
@@ -151,16 +145,16 @@ def _queue(policy, core, entry, row):  # type: ignore[no-untyped-def]
     policy.occupied[word] |= bit
 
 
-@implements(hooks.inserted, ExistenceState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, ExistenceState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     entry = _table_entry(core, core.rows[row].stream, pattern)
     policy.stored[entry] += 1
     _rank(policy, entry)
     _queue(policy, core, entry, row)
 
 
-@implements(hooks.removed, ExistenceState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, ExistenceState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     entry = policy.links[row].group
     if group_remove(policy, row):
         word, bit = _bit(policy, core, entry)
@@ -172,13 +166,13 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.links[row].group
 
 
-@implements(hooks.restored, ExistenceState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, ExistenceState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     _queue(policy, core, marked, row)
 
 
-@implements(hooks.produced, ExistenceState)
-def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
+@implements(hooks.on_result, ExistenceState)
+def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     _count_results(policy, _table_entry(core, stream, pattern))
     for i in range(count):
         entry = policy.links[members[i].row].group

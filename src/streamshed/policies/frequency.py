@@ -58,15 +58,15 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return lowest_value(policy, core, pool, arrival)
 
 
-@implements(hooks.inserted, FrequencyState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, FrequencyState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     value_inserted(policy, core, row, key_count(core, key))
     value_changed(policy, core, key, key_count(core, key))
 
 
-@implements(hooks.removed, FrequencyState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, FrequencyState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     value_removed(policy, core, row)
     value_changed(policy, core, key, key_count(core, key))
@@ -77,8 +77,8 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.position[row]
 
 
-@implements(hooks.restored, FrequencyState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, FrequencyState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     put_member(policy, core, row, marked)
     enter_value(policy, core, row, key_count(core, key))

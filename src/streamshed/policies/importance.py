@@ -19,7 +19,7 @@ from streamshed.kernels.table import pool_of
 from streamshed.policies.base import Policy
 
 if TYPE_CHECKING:
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 # What a row's priority is made of.
 _ALONE, _AT_ARRIVAL, _NOW, _GAINED = range(4)
@@ -117,11 +117,17 @@ class Importance(Policy):
         object.__setattr__(self, "gain_loss", (alpha, beta))
 
     def check(self, plan: Plan) -> None:
-        """Importance is that of rows joined through a relation, and lifetimes are those of time."""
-        if plan.through is None or not plan.weighed:
+        """Rows must be weighted; who matches whom is known by a key or a relation; and so on."""
+        if not plan.weighed:
             raise SpecError(
-                "shed('importance') needs a join .through() a relation, and .weigh(by=…) to say"
-                " how important rows are; say both, or use shed(by=column)"
+                "shed('importance') ranks rows by their importance, and no column says it; name it"
+                " with .weigh(), or use another policy"
+            )
+        counted = self.matches is not None or self.gain_loss is not None
+        if counted and (plan.graph or plan.pairwise is not None):
+            raise SpecError(
+                "importance: `matches` and `gain_loss` count the rows that a row matches, which"
+                " is known where streams share a key or meet through a relation; leave both out"
             )
         if self.gain_loss is not None and any(stream.window is None for stream in plan.streams):
             raise SpecError(
@@ -230,14 +236,14 @@ def _has_matches(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.known[row].matches > 0
 
 
-@implements(hooks.weighed, ImportanceState)
-def _weighed(policy, core, importance, matches):  # type: ignore[no-untyped-def]
+@implements(hooks.on_newcomer, ImportanceState)
+def _on_newcomer(policy, core, importance, matches):  # type: ignore[no-untyped-def]
     policy.newcomer[0].importance = importance
     policy.newcomer[0].matches = matches
 
 
-@implements(hooks.matched, ImportanceState)
-def _matched(policy, core, row, change):  # type: ignore[no-untyped-def]
+@implements(hooks.on_match, ImportanceState)
+def _on_match(policy, core, row, change):  # type: ignore[no-untyped-def]
     if row == NONE:
         policy.newcomer[0].matches += change
         return
@@ -257,8 +263,8 @@ def _enter(policy, core, row):  # type: ignore[no-untyped-def]
     heap_push(policy, core, _heap_of(policy, core, row), row)
 
 
-@implements(hooks.inserted, ImportanceState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, ImportanceState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     newcomer = policy.newcomer[0]
     policy.known[row].matches = newcomer.matches
     policy.known[row].priority = _priority(policy, core, newcomer.importance, newcomer.matches)
@@ -266,13 +272,13 @@ def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def
     _enter(policy, core, row)
 
 
-@implements(hooks.removed, ImportanceState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, ImportanceState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     heap_remove(policy, core, _heap_of(policy, core, row), row)
 
 
-@implements(hooks.produced, ImportanceState)
-def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
+@implements(hooks.on_result, ImportanceState)
+def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     if policy.rule[0].kind != _GAINED:
         return
     for i in range(count):
@@ -304,8 +310,8 @@ def _raise(policy, core, row):  # type: ignore[no-untyped-def]
     policy.known[row].since = now
 
 
-@implements(hooks.restored, ImportanceState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, ImportanceState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     newcomer = policy.newcomer[0]
     if policy.rule[0].kind >= _NOW:  # those that come after it will tell it of theirs
         policy.known[row].matches = newcomer.matches

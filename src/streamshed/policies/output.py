@@ -70,21 +70,21 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return lowest_value(policy, core, pool, arrival)
 
 
-@implements(hooks.inserted, OutputState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, OutputState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     value_inserted(policy, core, row, policy.made[core.rows[row].key])
 
 
-@implements(hooks.removed, OutputState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, OutputState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     value_removed(policy, core, row)
     key = core.rows[row].key
     if key_count(core, key) == 0:
         policy.made[key] = 0
 
 
-@implements(hooks.produced, OutputState)
-def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
+@implements(hooks.on_result, OutputState)
+def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     if policy.made[key] < MOST:
         policy.made[key] += 1
         value_changed(policy, core, key, policy.made[key])
@@ -95,8 +95,8 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.made[core.rows[row].key] << 31 | policy.position[row]
 
 
-@implements(hooks.restored, OutputState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, OutputState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     policy.made[key] = marked >> 31
     put_member(policy, core, row, marked & (MOST - 1))

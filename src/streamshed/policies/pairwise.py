@@ -43,7 +43,7 @@ from streamshed.policies.ranking import (
 )
 
 if TYPE_CHECKING:
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
@@ -131,8 +131,8 @@ def partner_of(own: list[list[int]], position: int) -> int:
     return sharing[0]
 
 
-@implements(hooks.announced, PairwiseState)
-def _announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
+@implements(hooks.on_arrival, PairwiseState)
+def _on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
     stream = np.int64(batch.stream[i])
     moved = False
     for other in range(policy.tumbled.size):
@@ -159,8 +159,8 @@ def _learn(policy, batch, i):  # type: ignore[no-untyped-def]
             count_value(policy.counters, table, _shared_hash(policy, batch, i, table))
 
 
-@implements(hooks.urgency, PairwiseState)
-def _urgency(policy, core, batch, i):  # type: ignore[no-untyped-def]
+@implements(hooks.queue_priority, PairwiseState)
+def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     stream = np.int64(batch.stream[i])
     _learn(policy, batch, i)
     found = _partners(policy, stream, _shared_hash(policy, batch, i, stream))
@@ -194,8 +194,8 @@ def _partners(policy, stream, value):  # type: ignore[no-untyped-def]
     return np.float64(counted(policy.counters, stream, piece, value))
 
 
-@implements(hooks.appraised, PairwiseState)
-def _appraised(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.rerank, PairwiseState)
+def _rerank(policy, core, row):  # type: ignore[no-untyped-def]
     return _partners(policy, np.int64(core.rows[row].stream), policy.value[row])
 
 
@@ -204,18 +204,18 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
     return is_admitted(policy, core, pool, stream, time)
 
 
-@implements(hooks.inserted, PairwiseState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, PairwiseState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     policy.value[row] = policy.arrived[0]
     policy.promise[row] = policy.newcomer[0]
     enter(policy, core, row)
 
 
-@implements(hooks.removed, PairwiseState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, PairwiseState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     leave(policy, core, row)
 
 
-@implements(hooks.restored, PairwiseState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, PairwiseState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     enter(policy, core, row)

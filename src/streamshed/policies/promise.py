@@ -84,13 +84,13 @@ def _left(policy, core, last):  # type: ignore[no-untyped-def]
     return max(0.0, 1.0 - (now(core) - last) / (MEMORY * policy.horizon[0]))
 
 
-@implements(hooks.foresees, PromiseState)
-def _foresees(policy):  # type: ignore[no-untyped-def]
+@implements(hooks.ranks_by_promise, PromiseState)
+def _ranks_by_promise(policy):  # type: ignore[no-untyped-def]
     return True
 
 
-@implements(hooks.noticed, PromiseState)
-def _noticed(policy, core, hashed, importance):  # type: ignore[no-untyped-def]
+@implements(hooks.on_value, PromiseState)
+def _on_value(policy, core, hashed, importance):  # type: ignore[no-untyped-def]
     place = np.int64(hashed >> _PLACE)
     flow = policy.flow
     left = _left(policy, core, flow[place].last)
@@ -102,8 +102,8 @@ def _noticed(policy, core, hashed, importance):  # type: ignore[no-untyped-def]
     flow[place].last = now(core)
 
 
-@implements(hooks.expected, PromiseState)
-def _expected(policy, core, hashed):  # type: ignore[no-untyped-def]
+@implements(hooks.expected_rate, PromiseState)
+def _expected_rate(policy, core, hashed):  # type: ignore[no-untyped-def]
     known = policy.flow[np.int64(hashed >> _PLACE)]
     if known.hash != hashed or known.count == 0.0:
         return 0.0, 0.0
@@ -111,8 +111,8 @@ def _expected(policy, core, hashed):  # type: ignore[no-untyped-def]
     return rate, known.weight / known.count
 
 
-@implements(hooks.promised, PromiseState)
-def _promised(policy, core, row, density):  # type: ignore[no-untyped-def]
+@implements(hooks.set_promise, PromiseState)
+def _set_promise(policy, core, row, density):  # type: ignore[no-untyped-def]
     if row == NONE:
         policy.newcomer[0] = density
         return True
@@ -141,18 +141,18 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return heap_top(policy, pool)
 
 
-@implements(hooks.inserted, PromiseState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, PromiseState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     policy.known[row].density = policy.newcomer[0]
     policy.known[row].looked = core.numbers[ARRIVALS]
     heap_push(policy, core, pool_of(core, core.rows[row].stream), row)
 
 
-@implements(hooks.removed, PromiseState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, PromiseState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     heap_remove(policy, core, pool_of(core, core.rows[row].stream), row)
 
 
-@implements(hooks.restored, PromiseState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, PromiseState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     heap_push(policy, core, pool_of(core, core.rows[row].stream), row)

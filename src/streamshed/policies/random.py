@@ -57,13 +57,13 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return drawn_member(policy, pool, draw(core.settings.seed, arrival))
 
 
-@implements(hooks.inserted, RandomState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, RandomState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     add_member(policy, core, row)
 
 
-@implements(hooks.removed, RandomState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, RandomState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     drop_member(policy, core, row)
 
 
@@ -72,6 +72,6 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.position[row]
 
 
-@implements(hooks.restored, RandomState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, RandomState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     put_member(policy, core, row, marked)

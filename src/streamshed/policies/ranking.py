@@ -20,7 +20,7 @@ from streamshed.kernels.table import pool_of
 from streamshed.kernels.tumbling import tumbling_layout
 
 if TYPE_CHECKING:
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 State = TypeVar("State", bound=type)
 
@@ -51,12 +51,6 @@ def check_ranking(name: str, aging: str | None, plan: Plan) -> None:
         aging: the parameter that lets promises count for the time left, if it was given.
         plan: the join.
     """
-    if plan.by is not None or plan.through is not None:
-        what = ".through() a relation" if plan.through else f"by the column {plan.by!r}"
-        raise SpecError(
-            f"shed({name!r}) goes by what streams with names have in common, and these are joined"
-            f" {what}; use 'random', 'oldest' or by=column"
-        )
     if aging and any(stream.window is None for stream in plan.streams):
         raise SpecError(
             f"{name}: `{aging}` counts by the time that rows have left, and a window of rows does"
@@ -90,7 +84,7 @@ def rank_again(state, core):  # type: ignore[no-untyped-def]
         size = state.sizes[pool]
         for position in range(size):
             row = np.int64(state.items[position * groups + pool])
-            state.promise[row] = hooks.appraised(state, core, row)
+            state.promise[row] = hooks.rerank(state, core, row)
         state.sizes[pool] = 0
         for position in range(size):
             heap_push(state, core, pool, state.items[position * groups + pool])

@@ -42,7 +42,7 @@ from streamshed.policies.ranking import (
 )
 
 if TYPE_CHECKING:
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 
 @ranks_rows
@@ -163,8 +163,8 @@ def _draw(state, seed, attributes):  # type: ignore[no-untyped-def]
     draw_coefficients(state, seed, attributes)
 
 
-@implements(hooks.announced, SketchState)
-def _announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
+@implements(hooks.on_arrival, SketchState)
+def _on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
     stream = np.int64(batch.stream[i])
     moved = False
     first = False
@@ -185,8 +185,8 @@ def _announced(policy, core, batch, i):  # type: ignore[no-untyped-def]
     policy.newcomer[0] = estimate(policy, stream, policy.word, 0)
 
 
-@implements(hooks.urgency, SketchState)
-def _urgency(policy, core, batch, i):  # type: ignore[no-untyped-def]
+@implements(hooks.queue_priority, SketchState)
+def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     stream = np.int64(batch.stream[i])
     for other in range(policy.tumbled.size):
         if policy.tumbled[other] == 0:
@@ -206,8 +206,8 @@ def _multiply_all(policy, core):  # type: ignore[no-untyped-def]
     rank_again(policy, core)
 
 
-@implements(hooks.appraised, SketchState)
-def _appraised(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.rerank, SketchState)
+def _rerank(policy, core, row):  # type: ignore[no-untyped-def]
     found = estimate(policy, core.rows[row].stream, policy.signs, row * policy.word.size)
     if policy.samples[0] != 0:
         policy.productivity[row] = found
@@ -222,8 +222,8 @@ def _part_left(policy, row):  # type: ignore[no-untyped-def]
     return 1.0 - policy.made[row] / max(1.0, expected)
 
 
-@implements(hooks.produced, SketchState)
-def _produced(policy, core, key, stream, pattern, members, count):  # type: ignore[no-untyped-def]
+@implements(hooks.on_result, SketchState)
+def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     if policy.samples[0] == 0:
         return
     for member in range(count):
@@ -254,8 +254,8 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
     return is_admitted(policy, core, pool, stream, time)
 
 
-@implements(hooks.inserted, SketchState)
-def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
+@implements(hooks.on_insert, SketchState)
+def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     _settle(policy, core)
     words = policy.word.size
     for word in range(words):
@@ -269,14 +269,14 @@ def _inserted(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def
     enter(policy, core, row)
 
 
-@implements(hooks.removed, SketchState)
-def _removed(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(hooks.on_remove, SketchState)
+def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     _settle(policy, core)
     leave(policy, core, row)
 
 
-@implements(hooks.restored, SketchState)
-def _restored(policy, core, row, marked):  # type: ignore[no-untyped-def]
+@implements(hooks.on_restore, SketchState)
+def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     enter(policy, core, row)
     if policy.samples[0] != 0 and policy.unseen[row] != 0:
         policy.touched[policy.many[0]] = row

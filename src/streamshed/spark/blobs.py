@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.columns import no_rows
+from streamshed.engine.checkpoint import from_ipc, to_ipc
+from streamshed.engine.ingest import newest_time
 from streamshed.kernels.core import NEVER
-from streamshed.operators.checkpoint import from_ipc, to_ipc
-from streamshed.operators.intake import newest_time
-from streamshed.operators.plan import Plan
+from streamshed.plan.plan import Plan
 
 PACKED = "shard long, stream int, part int, number int, newest long, rows binary"
 """A blob: its shard and stream, its place in the order of the stream's rows in the batch, and the

@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from streamshed import columns
+from streamshed.engine.checkpoint import from_ipc
+from streamshed.engine.ingest import InputRows, key_hash, merged, times_of
+from streamshed.engine.operator import Block, Operator
 from streamshed.errors import InputError, SpecError
 from streamshed.kernels.core import NEVER
-from streamshed.operators.checkpoint import from_ipc
-from streamshed.operators.intake import Tuples, key_hash, merged, times_of
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.plan import Plan
-from streamshed.operators.table_join import Block
+from streamshed.plan.plan import Plan
 from streamshed.relevance import Relevance
 from streamshed.spark.blobs import GUESTS, PACKED, Pack
 from streamshed.spark.late import LateFiles
@@ -176,7 +175,7 @@ class ClusterProcessor(JoinProcessor):
     def results(
         self,
         label: int,
-        join: KeyedJoin,
+        join: Operator,
         blobs: list[tuple[int, int, int, int, bytes]],
         late: LateFiles | None,
     ) -> Iterator[pa.RecordBatch]:
@@ -201,16 +200,16 @@ class ClusterProcessor(JoinProcessor):
 class _Arrived:
     """The rows of a batch in a cluster, guests among them, in the order that all clusters have."""
 
-    tuples: Tuples
+    tuples: InputRows
     cluster: Ints
     """Of each row."""
     newest: int
 
     @classmethod
     def read(
-        cls, join: KeyedJoin, blobs: list[tuple[int, int, int, int, bytes]], cluster: str
+        cls, join: Operator, blobs: list[tuple[int, int, int, int, bytes]], cluster: str
     ) -> _Arrived:
-        parts: list[Tuples] = []
+        parts: list[InputRows] = []
         clusters: list[Ints] = []
         newest = NEVER
         for stream, _, _, seen, data in blobs:
@@ -219,10 +218,10 @@ class _Arrived:
             guests = np.full(rows.num_rows, stream == GUESTS)
             parts.append(join.read(0, rows)._replace(visiting=guests))
             clusters.append(rows.column(cluster).cast(pa.int64()).to_numpy())
-        tuples, of_rows = Tuples.concatenated(parts), np.concatenate(clusters)
+        tuples, of_rows = InputRows.concatenated(parts), np.concatenate(clusters)
         # Of two rows of one time, each cluster must take the same for the earlier one.
         order = np.lexsort((of_rows, tuples.time))
-        ordered = Tuples._make(column[order] if column.size else column for column in tuples)
+        ordered = InputRows._make(column[order] if column.size else column for column in tuples)
         return cls(ordered._replace(arrival_time=ordered.time), of_rows[order], newest)
 
     def noted(self, notes: Notes, matched: list[Ints]) -> tuple[Ints, Ints]:

@@ -25,7 +25,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_type
 
 from streamshed.conditions import Near
-from streamshed.operators.plan import Plan
+from streamshed.plan.plan import Plan
 
 CELL = 8.0
 """The length of a cell, in distances: one row in four of all streams but the first is copied."""

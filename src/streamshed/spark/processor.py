@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, fields, replace
 from typing import Any
 
@@ -14,16 +13,13 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from streamshed.aggregates import Weights
+from streamshed.engine.batch import Batch
+from streamshed.engine.checkpoint import from_ipc, to_ipc
+from streamshed.engine.ingest import InputRows, in_order_of_time, merged
+from streamshed.engine.operator import Block, Operator
 from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.operators.buffers import Batch
-from streamshed.operators.checkpoint import from_ipc, to_ipc
-from streamshed.operators.intake import Tuples, in_order_of_time, merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.pacing import Pacing
-from streamshed.operators.plan import Plan, ThrottlePlan
-from streamshed.operators.queued import QueuedJoin
-from streamshed.operators.table_join import Block
+from streamshed.plan.plan import Plan, ThrottlePlan
 from streamshed.policies import NAMED, ByColumn
 from streamshed.spark.late import LateFiles
 from streamshed.spark.store import Store
@@ -96,7 +92,7 @@ class JoinProcessor(StatefulProcessor):
         started = time.perf_counter_ns()
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
-        with _timed(state.join):
+        with state.join.timed():
             for results in self.results(label, state.join, blobs, late):
                 yield made(RESULTS, rows=to_ipc(self._weighed(results, state.join)))
             if late is not None:
@@ -113,29 +109,29 @@ class JoinProcessor(StatefulProcessor):
     def results(
         self,
         label: int,
-        join: KeyedJoin,
+        join: Operator,
         blobs: list[tuple[int, int, int, int, bytes]],
         late: LateFiles | None,
     ) -> Iterator[pa.RecordBatch]:
         """The results of the blobs of a shard."""
-        parts: list[list[Tuples]] = [[] for _ in join.plan.streams]
+        parts: list[list[InputRows]] = [[] for _ in join.plan.streams]
         newest = np.full(len(parts), NEVER, np.int64)
         for position, _, _, time_seen, data in blobs:
             newest[position] = max(newest[position], time_seen)
             rows = from_ipc(data)
             if rows.num_rows:
                 parts[position].append(join.read(position, rows))
-        waiting = [in_order_of_time(Tuples.concatenated(tuples)) for tuples in parts if tuples]
+        waiting = [in_order_of_time(InputRows.concatenated(tuples)) for tuples in parts if tuples]
         if waiting:
             batch = merged(waiting)
-            if isinstance(join, QueuedJoin) and self.moment is not None:
-                join.let_come(batch.time.size, self.moment)
+            if join.queue is not None and self.moment is not None:
+                join.queue.come_until(batch.time.size, self.moment)
             yield from self.made(join, batch, late)
         join.advance(newest)
 
     def made(
         self,
-        join: KeyedJoin,
+        join: Operator,
         batch: Batch,
         late: LateFiles | None,
         note: Callable[[Block], None] = lambda block: None,
@@ -151,7 +147,7 @@ class JoinProcessor(StatefulProcessor):
                 for position, late_rows in join.late_rows(found):
                     late.write(join.plan.streams[position].name, late_rows)
 
-    def _weighed(self, results: pa.RecordBatch, join: KeyedJoin) -> pa.RecordBatch:
+    def _weighed(self, results: pa.RecordBatch, join: Operator) -> pa.RecordBatch:
         """Results that say what they stand for by what is known now, if they have to."""
         if self.weights:
             weights = Weights.by(join.ledger().recall)
@@ -169,13 +165,8 @@ def made(kind: int, **told: Any) -> Row:
     return Row(kind=kind, **(nothing | told))
 
 
-def _timed(join: KeyedJoin) -> AbstractContextManager[None]:
-    """Count the time that a batch takes, if the work of the join is bounded."""
-    return join.timed() if isinstance(join, Pacing) else nullcontext()
-
-
 def _accounts(
-    join: KeyedJoin, ledger: Ledger, received: int, written: int, spent: int
+    join: Operator, ledger: Ledger, received: int, written: int, spent: int
 ) -> list[int | None]:
     counts = np.array([astuple(stream) for stream in ledger.streams.values()], np.int64)
     if join.plan.by is not None:
@@ -185,7 +176,7 @@ def _accounts(
     return [*totals, received, written, spent, *counts.ravel().tolist(), *shed]
 
 
-def _sampled(join: KeyedJoin) -> list[float] | None:
+def _sampled(join: Operator) -> list[float] | None:
     """The sample's rate, and its tallies as plain numbers; None if nothing is estimated."""
     missed, lately = join.missed(), join.missed(lately=True)
     if missed is None or lately is None:

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamshed.engine.checkpoint import Delta, Head, SegmentName, Snapshot, from_ipc, write_ipc
 from streamshed.kernels.core import Memory, Shape
-from streamshed.operators.checkpoint import Delta, Head, SegmentName, Snapshot, from_ipc, write_ipc
 
 _OWNER, _ABOUT, _HEAD = "owner", "about.json", "head"
 

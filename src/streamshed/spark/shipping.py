@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark import SparkFiles
 
-from streamshed.kernels.facts import CODE_WORDS, Facts, FactSettings
-from streamshed.operators.plan import Plan, RelationPlan
-from streamshed.operators.relating import Index, RunningRelation
+from streamshed.engine.match.facts import CODE_WORDS, Facts, FactSettings
+from streamshed.engine.match.relation_facts import Index, RunningRelation
+from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.relations import Relation
 from streamshed.sources import Source
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from streamshed.operators.build import build_operator, restore_operator
-from streamshed.operators.checkpoint import Head, SegmentName, Snapshot, from_ipc, ipc_buffer
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.plan import Plan
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Head, SegmentName, Snapshot, from_ipc, ipc_buffer
+from streamshed.engine.operator import Operator
+from streamshed.plan.plan import Plan
 from streamshed.spark.shelf import Folder
 
 KEY = "stream int, number long, part int"
@@ -36,7 +36,7 @@ PART = 1 << 18
 class Live:
     """A running join, and where the next worker will find it."""
 
-    join: KeyedJoin
+    join: Operator
     folder: Folder
     version: int = 0
     parts: dict[SegmentName, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Store:
                 return known
             left = folder_left.read()
             join = build_operator(plan)
-            if left is not None and join.left_by(left[1].head):
+            if left is not None and join.can_attach(left[1].head):
                 join.attach(left[0], folder_left.memory.open, left[1])
                 join.memory = folder_left.memory
                 return Live(join, folder_left, version, parts)

@@ -12,10 +12,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 
 from streamshed.columns import no_rows
+from streamshed.engine.build import build_operator
+from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, listed
-from streamshed.operators.build import build_operator
-from streamshed.operators.plan import Plan, ThrottlePlan
-from streamshed.operators.results import result_schema
+from streamshed.plan.plan import Plan, ThrottlePlan
 from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.hypercube import axes_of, best_shares, shards_of
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans

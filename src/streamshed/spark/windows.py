@@ -18,9 +18,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamshed.aggregates import Weights, Windows, summary
 from streamshed.durations import parse, to_units
+from streamshed.engine.results import result_schema
 from streamshed.errors import SpecError
-from streamshed.operators.plan import Plan
-from streamshed.operators.results import result_schema
+from streamshed.plan.plan import Plan
 from streamshed.spark.processor import JoinProcessor, shard_plans
 from streamshed.spark.streaming import compiled, pipeline, prepared
 

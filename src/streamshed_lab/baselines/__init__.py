@@ -1,7 +1,7 @@
 """The joins that SNJoin is measured against: trees of binary joins, and MJoin.
 
-All take tuples in the order of time, as the batches of `streamshed.operators.buffers`, and make the
-results of `KeyedJoin`: complete, or of variable arity as section 3.1 of the SNJoin paper says. They
+All take tuples in the order of time, as the batches of `streamshed.engine.sink`, and make the
+results of `Operator`: complete, or of variable arity as section 3.1 of the SNJoin paper says. They
 shed nothing, have no lateness, and exist to be compared with; see `Baseline`.
 """
 

@@ -19,11 +19,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from streamshed.engine.batch import Batch
+from streamshed.engine.operator import Block
+from streamshed.engine.sink import MADE as WRITTEN
+from streamshed.engine.sink import MEMBERS, allocate_buffer
 from streamshed.errors import SpecError
 from streamshed.kernels.core import NONE
-from streamshed.operators.buffers import MADE as WRITTEN
-from streamshed.operators.buffers import MEMBERS, Batch, out_room
-from streamshed.operators.table_join import Block
 from streamshed_lab.baselines.disk import SPOOLED, missed_results
 from streamshed_lab.baselines.tables import (
     ARRIVED,
@@ -88,7 +89,7 @@ class Baseline(ABC):
     Example:
         >>> import numpy as np
         >>> from streamshed_lab.baselines import MJoin
-        >>> from streamshed.operators.buffers import Batch
+        >>> from streamshed.engine.batch import Batch
         >>> nothing = np.empty(0, np.bool_), np.empty(0, np.int64)
         >>> same, hashes = np.zeros(2, np.int64), np.full(2, 7, np.uint64)
         >>> batch = Batch(np.array([0, 1], np.int32), same, hashes, np.array([5, 6]), *nothing)
@@ -107,7 +108,7 @@ class Baseline(ABC):
         self.state = self._new_state()
         partial = query.at_least is not None
         width = 1 + query.streams // RESULTS if partial else query.streams
-        self.out = out_room(RESULTS, max(4, width), 0)
+        self.out = allocate_buffer(RESULTS, max(4, width), 0, False)
         self.flushes: dict[tuple[int, int], list[int]] = {}  # by (table, partition): when
         self.first_flush: dict[int, int] = {}  # by partition
         self.disk_bytes = 0
@@ -174,6 +175,7 @@ class Baseline(ABC):
                     self.out.results["time"][:made].copy(),
                     self.out.payload[: self.out.filled[MEMBERS]].copy(),
                     self.out.results["end"][:made].copy(),
+                    (),
                 )
             if status == CROWDED:
                 self._clear(int(batch.time[self.state.numbers[NEXT]]))
@@ -220,7 +222,7 @@ class Baseline(ABC):
         self._store(again)
         self.state.numbers[[MADE, PROBES]] = old.numbers[[MADE, PROBES]]
         if streams + 1 > self.out.payload.size:
-            self.out = out_room(RESULTS, 1 + streams // RESULTS, 0)
+            self.out = allocate_buffer(RESULTS, 1 + streams // RESULTS, 0, False)
 
     @abstractmethod
     def _store(self, batch: Batch) -> None:
@@ -295,7 +297,7 @@ class Baseline(ABC):
         for time, members in missed_results(rows, self.query.window, PARTITIONS, lefts, rights):
             self._late_results += len(time)
             ends = np.arange(1, len(time) + 1) * self.query.streams
-            yield Block(time, members, ends)
+            yield Block(time, members, ends, ())
 
     def flushes_of(self, table: int) -> list[list[int]]:
         """When each partition of a table was flushed."""

@@ -17,10 +17,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from streamshed.engine.batch import Batch
+from streamshed.engine.sink import MADE as WRITTEN
+from streamshed.engine.sink import MEMBERS
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import BOUNDLESS, NONE
-from streamshed.operators.buffers import MADE as WRITTEN
-from streamshed.operators.buffers import MEMBERS, Batch
 from streamshed_lab.baselines.base import CROWDED, DONE, FULL, SUSPENDED, Baseline
 from streamshed_lab.baselines.mjoin import store
 from streamshed_lab.baselines.tables import (

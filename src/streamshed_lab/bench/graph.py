@@ -24,9 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import streamshed as ss
-from streamshed.operators.buffers import Batch
-from streamshed.operators.graph import GraphJoin
-from streamshed.operators.intake import merged
+from streamshed.engine.batch import Batch
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Operator
 from streamshed_lab.bench import Measurement, Progress
 from streamshed_lab.bench.duck import beside
 from streamshed_lab.bench.timing import best_of, processor_time
@@ -59,7 +60,7 @@ class Effort:
     tuples: int
     """Timed under sketches."""
     regions: int
-    """Tuples of each relation of the paper's data."""
+    """Rows of each relation of the paper's data."""
 
 
 QUICK, FULL = Effort(2, 300_000, 5_000), Effort(5, 1_500_000, 10_000)
@@ -146,7 +147,7 @@ def _decisions(part: float, effort: Effort, progress: Progress) -> Iterator[Meas
 def _loop_time(join: ss.Join, tables: Mapping[str, pa.Table]) -> float:
     """Seconds of processor time that the loop takes for all tuples."""
     plan = join.select("time").plan({name: table.schema for name, table in tables.items()})
-    operator = GraphJoin(plan, whole=False)
+    operator = build_operator(plan, whole=False)
     parts = [
         operator.read(position, table.combine_chunks().to_batches()[0])
         for position, table in enumerate(tables.values())
@@ -154,6 +155,6 @@ def _loop_time(join: ss.Join, tables: Mapping[str, pa.Table]) -> float:
     return processor_time(partial(_drain, operator, merged(parts)))
 
 
-def _drain(operator: GraphJoin, batch: Batch) -> None:
+def _drain(operator: Operator, batch: Batch) -> None:
     for _ in operator.process(batch):
         pass

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 import streamshed as ss
-from streamshed.operators.buffers import Batch
-from streamshed.operators.build import build_operator
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
+from streamshed.engine.batch import Batch
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Operator
 from streamshed_lab.bench import Measurement, Progress
 from streamshed_lab.bench.duck import beside
 from streamshed_lab.bench.timing import best_of, in_new_process, processor_time
@@ -27,7 +27,7 @@ from streamshed_lab.workloads import ExistenceWorkload
 
 if TYPE_CHECKING:
     from streamshed.ledger import Ledger
-    from streamshed.operators.plan import Plan
+    from streamshed.plan.plan import Plan
 
 WINDOW = 100
 """Seconds."""
@@ -225,12 +225,12 @@ class _Bench:
         return seconds
 
 
-def _operator(plan: Plan) -> KeyedJoin:
+def _operator(plan: Plan) -> Operator:
     """A join that counts its results and keeps no payload."""
     return build_operator(plan, whole=False)
 
 
-def _drain(operator: KeyedJoin, batch: Batch) -> None:
+def _drain(operator: Operator, batch: Batch) -> None:
     for _ in operator.process(batch):
         pass
 

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 import streamshed as ss
-from streamshed.operators.intake import merged
-from streamshed.operators.nested import NestedJoin
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import merged
 from streamshed_lab.bench import Measurement, Progress
 from streamshed_lab.bench.timing import best_of, processor_time, wall_time
 from streamshed_lab.experiments.grubjoin import capacity, compared, work
@@ -152,7 +152,7 @@ def time_vectors(quick: bool) -> None:
 def _time_join(join: ss.Join, tables: dict[str, pa.Table]) -> tuple[float, int]:
     """The seconds that a join takes, without reading, and the comparisons that it makes."""
     plan = join.select("time").plan({name: table.schema for name, table in tables.items()})
-    operator = NestedJoin(plan, whole=False)
+    operator = build_operator(plan, whole=False)
     parts = [
         operator.read(position, table.combine_chunks().to_batches()[0])
         for position, table in enumerate(tables.values())

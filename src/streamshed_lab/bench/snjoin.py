@@ -25,7 +25,7 @@ from streamshed_lab.experiments.snjoin.running import (
     READINGS,
     SN,
     XJ,
-    Tuples,
+    Arrivals,
     at_equal_work,
     baselines,
     complete_query,
@@ -89,7 +89,7 @@ def _complete(scale: Scale, progress: Progress) -> Iterator[Measurement]:
 
 
 def _costs(
-    tuples: Tuples, spent: dict[str, float], results: int, where: str
+    tuples: Arrivals, spent: dict[str, float], results: int, where: str
 ) -> Iterator[Measurement]:
     for name, seconds in spent.items():
         yield Measurement(f"time per tuple, {name}, {where}", seconds / tuples.count * 1e9, "ns")
@@ -101,7 +101,7 @@ def _variable(scale: Scale, progress: Progress) -> Iterator[Measurement]:
         where = f"variable arity, {streams:,} streams"
         progress(where)
         table = sensors(streams, scale.readings).table()
-        tuples = Tuples.of(sensor_join(), {"readings": table})
+        tuples = Arrivals.of(sensor_join(), {"readings": table})
         query = sensor_query(streams)
         spent, results = times(tuples, query, 1 if streams > 1_000 else scale.rounds)
         yield from _costs(tuples, spent, results, where)
@@ -122,7 +122,7 @@ def _changing(scale: Scale, progress: Progress) -> Iterator[Measurement]:
     for changes in (0, CHANGES):
         progress(f"{streams:,} streams, up to {changes} joining or leaving in a minute")
         field = sensors(streams, scale.minutes * 60 * streams, changes=changes)
-        tuples = Tuples.of(sensor_join(), {"readings": field.table()})
+        tuples = Arrivals.of(sensor_join(), {"readings": field.table()})
         seconds, results = _best(tuples, scale.rounds)
         rates[changes], costs[changes] = results / tuples.count, seconds / tuples.count
     where = f"{streams:,} streams, up to {CHANGES} joining or leaving in a minute"
@@ -137,7 +137,7 @@ def _changing(scale: Scale, progress: Progress) -> Iterator[Measurement]:
     yield Measurement(said, costs[CHANGES] / costs[0], "times")
 
 
-def _best(tuples: Tuples, rounds: int) -> tuple[float, int]:
+def _best(tuples: Arrivals, rounds: int) -> tuple[float, int]:
     """The least time of SNJoin over some rounds, and its results."""
     return min(timed(tuples, tuples.operator()) for _ in range(rounds))
 
@@ -154,7 +154,7 @@ def _crowd(scale: Scale, progress: Progress) -> Iterator[Measurement]:
     for values, field in fields.items():
         where = f"{crowd:,} streams, {values}"
         progress(where)
-        tuples = Tuples.of(sensor_join(), {"readings": field.table()})
+        tuples = Arrivals.of(sensor_join(), {"readings": field.table()})
         spent, results = _best(tuples, scale.rounds)
         yield Measurement(f"loop, {where}", tuples.count / spent, "tuples/s", SPEED_BAR)
         yield Measurement(f"results, {where}", results / tuples.count, "per tuple")

@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 import streamshed as ss
-from streamshed.operators.buffers import Batch
-from streamshed.operators.intake import merged
-from streamshed.operators.star import StarJoin
+from streamshed.engine.batch import Batch
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Operator
 from streamshed.policies import Density, Importance, Policy
 from streamshed.relations import Relation
 from streamshed_lab.bench import Measurement, Progress
@@ -36,7 +37,7 @@ SIZES = (1_000, MILLION, 10 * MILLION)
 FEW, SOME, MANY = 100, 1_000, 10_000
 """Rows that are kept of each stream."""
 QUICK, FULL = (300_000, 2), (2_000_000, 3)
-"""Tuples, and how often they are timed."""
+"""InputRows, and how often they are timed."""
 POLICY = Importance(gain_loss=(10, 0.5))
 NAMES = {POLICY: "importance(gain_loss)", Density(): "density"}
 
@@ -153,7 +154,7 @@ class _Bench:
     def loop(self, policy: Policy) -> float:
         """Seconds of processor time for all tuples and changes, once the relation is indexed."""
         schemas = {name: table.schema for name, table in self.tables.items()}
-        operator = StarJoin(self.join.shed(policy).plan(schemas), whole=False)
+        operator = build_operator(self.join.shed(policy).plan(schemas), whole=False)
         parts = [
             operator.read(position, table.combine_chunks().to_batches()[0])
             for position, table in enumerate(self.tables.values())
@@ -165,6 +166,6 @@ class _Bench:
         return seconds
 
 
-def _drain(operator: StarJoin, batch: Batch) -> None:
+def _drain(operator: Operator, batch: Batch) -> None:
     for _ in operator.process(batch):
         pass

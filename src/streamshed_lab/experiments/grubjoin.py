@@ -378,7 +378,7 @@ def table_2(scale: Scale, report: Report) -> list[Claim]:
 
 
 def figure_16(scale: Scale, report: Report) -> list[Claim]:
-    """Tuples that are dropped in transition, by the size of the buffers."""
+    """Rows that are dropped in transition, by the size of the buffers."""
     limit = capacity()
     runs: list[Row] = []
     for rate in (rate for rate in scale.rates if rate > 100):

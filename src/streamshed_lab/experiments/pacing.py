@@ -12,17 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import streamshed as ss
+from streamshed.engine.batch import Batch
+from streamshed.engine.build import build_operator
+from streamshed.engine.gate.dropping import best_rates
+from streamshed.engine.gate.harvesting import Directions
+from streamshed.engine.gate.portions import THROTTLE
+from streamshed.engine.ingest import merged
+from streamshed.engine.match.pairs import AGREED, COMPARED, TALLIES
+from streamshed.engine.operator import Operator
 from streamshed.kernels.core import NEWEST
-from streamshed.kernels.pairs import AGREED, LOOKED, TALLIES
-from streamshed.operators.buffers import Batch
-from streamshed.operators.build import build_operator
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.nested import NestedJoin
-from streamshed.operators.pacing import Pacing
-from streamshed.throttle.dropping import best_rates
-from streamshed.throttle.harvesting import Directions
-from streamshed.throttle.portions import THROTTLE
 from streamshed_lab.workloads import LaggingWorkload
 
 SECOND = 1_000_000
@@ -69,7 +67,7 @@ def watched(
         afresh: whether it then begins with a throttle of 1 again.
     """
     plan = join.plan({name: table.schema for name, table in tables.items()})
-    operator: KeyedJoin = build_operator(plan, whole=False)
+    operator: Operator = build_operator(plan, whole=False)
     parts = [
         operator.read(position, table.combine_chunks().to_batches()[0])
         for position, table in enumerate(tables.values())
@@ -82,8 +80,8 @@ def watched(
         for _ in operator.process(piece):
             pass
         states.append(_state(operator))
-        if afresh and start == 0 and isinstance(operator, Pacing) and operator.controller:
-            operator.controller.state.pace[THROTTLE] = 1.0
+        if afresh and start == 0 and isinstance(operator, Operator) and operator.throttle:
+            operator.throttle.state.pace[THROTTLE] = 1.0
         start = cut
     return [
         Span(
@@ -97,11 +95,11 @@ def watched(
     ]
 
 
-def _state(operator: KeyedJoin) -> Span:
+def _state(operator: Operator) -> Span:
     ledger = operator.ledger()
     waiting = 0.0
-    if isinstance(operator, Pacing) and operator.controller is not None:
-        waiting = operator.controller.waiting(int(operator.core.numbers[NEWEST]))
+    if isinstance(operator, Operator) and operator.throttle is not None:
+        waiting = operator.throttle.waiting(int(operator.core.numbers[NEWEST]))
     return Span(
         results=ledger.results,
         comparisons=(ledger.comparisons or 0) - round(waiting),
@@ -123,7 +121,7 @@ def selectivities(work: LaggingWorkload) -> tuple[tuple[float, ...], ...]:
     """By (direction, stream): the part of rows that agree, as the full join finds it."""
     join, tables = epsilon_join(work.names), work.tables()
     plan = join.plan({name: table.schema for name, table in tables.items()})
-    operator = NestedJoin(plan, whole=False)
+    operator = build_operator(plan, whole=False)
     parts = [
         operator.read(position, table.combine_chunks().to_batches()[0])
         for position, table in enumerate(tables.values())
@@ -131,8 +129,10 @@ def selectivities(work: LaggingWorkload) -> tuple[tuple[float, ...], ...]:
     for _ in operator.process(merged(parts)):
         pass
     lanes = len(work.names)
-    met = operator.meeting.met.reshape(lanes, lanes, TALLIES).astype(np.float64)
-    share = (met[:, :, AGREED] + 0.05) / (met[:, :, LOOKED] + 100.0)
+    met = operator.matcher.state.selectivity.tallies.reshape(lanes, lanes, TALLIES).astype(
+        np.float64
+    )
+    share = (met[:, :, AGREED] + 0.05) / (met[:, :, COMPARED] + 100.0)
     return tuple(map(tuple, share.tolist()))
 
 

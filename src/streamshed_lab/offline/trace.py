@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.columns import no_rows
+from streamshed.engine.batch import Batch
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import InputRows, merged
+from streamshed.engine.operator import Late, Operator
+from streamshed.engine.payload import Places
 from streamshed.errors import SpecError, StreamshedError
 from streamshed.join import Join
 from streamshed.kernels.core import BOUNDLESS
-from streamshed.operators.buffers import Batch
-from streamshed.operators.intake import Tuples, merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.payload import Places
-from streamshed.operators.plan import Plan
-from streamshed.operators.table_join import Late
+from streamshed.plan.plan import Plan
 from streamshed.sources import Source, open_source
 
 Ints = npt.NDArray[np.int64]
@@ -110,22 +110,22 @@ def read(join: Join, data: Mapping[str, Any]) -> Trace:
     return _trace(plan, batch, np.flatnonzero(taken))
 
 
-def _unbounded(plan: Plan) -> KeyedJoin:
+def _unbounded(plan: Plan) -> Operator:
     """The join without its budget, and without its rows."""
     streams = tuple(replace(stream, rows=None) for stream in plan.streams)
     unbounded = replace(plan, streams=streams, total=None)
-    return KeyedJoin(unbounded, whole=False)
+    return build_operator(unbounded, whole=False)
 
 
-def _tuples(operator: KeyedJoin, position: int, source: Source) -> Tuples:
+def _tuples(operator: Operator, position: int, source: Source) -> InputRows:
     nothing = no_rows(source.schema)
-    whole = Tuples.concatenated(
-        [operator.intake.read(position, rows, NOWHERE) for rows in (nothing, *source.batches())]
+    whole = InputRows.concatenated(
+        [operator.ingest.read(position, rows, NOWHERE) for rows in (nothing, *source.batches())]
     )
     return whole._replace(payload=np.zeros(whole.time.size, np.int64))
 
 
-def _late(operator: KeyedJoin, batch: Batch) -> Ints:
+def _late(operator: Operator, batch: Batch) -> Ints:
     """The arrivals that come too late, by the word of the join's own loop.
 
     Lateness does not depend on what is stored. So the loop is run without a budget, on keys that

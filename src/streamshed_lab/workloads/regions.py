@@ -21,7 +21,7 @@ _SIDES = ((5, 20), (10, 10), (20, 5))
 class RegionWorkload:
     """The generated data of section 5.1 (Law and Zaniolo 2007), after Vitter and Wang (1999).
 
-    Tuples fall into rectangular regions of the space of two attributes: by a Zipf distribution over
+    Rows fall into rectangular regions of the space of two attributes: by a Zipf distribution over
     the regions, and by another over the values of a region, of which those near its centre are the
     most frequent. The relations are input in turn, region by region: between two regions the
     distribution changes.

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from streamshed.engine.batch import Batch
+from streamshed.engine.operator import Block
 from streamshed.kernels.hashing import hash_words
-from streamshed.operators.buffers import Batch
-from streamshed.operators.table_join import Block
 from streamshed_lab.baselines import BASELINES, Baseline, MJoin, Query, SHJTree, XJoinTree
 
 SPILLING = [baseline for baseline in BASELINES if baseline.spills]

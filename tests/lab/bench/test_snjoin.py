@@ -10,7 +10,7 @@ from streamshed_lab.bench import run, snjoin, spilling
 from streamshed_lab.bench.snjoin import Scale
 from streamshed_lab.experiments.snjoin import running
 from streamshed_lab.experiments.snjoin.running import (
-    Tuples,
+    Arrivals,
     at_equal_work,
     sensor_join,
     sensor_query,
@@ -43,7 +43,7 @@ def test_everything_is_measured_once(monkeypatch):
 
 
 def test_times_are_not_compared_where_results_differ(monkeypatch):
-    tuples = Tuples.of(sensor_join(), {"readings": sensors(20, 500).table()})
+    tuples = Arrivals.of(sensor_join(), {"readings": sensors(20, 500).table()})
     made = iter([0, 5, 0, 5, 0, 6])
     monkeypatch.setattr(running, "results_of", lambda operator: next(made))
     with pytest.raises(StreamshedError, match="the results differ in number"):
@@ -51,7 +51,7 @@ def test_times_are_not_compared_where_results_differ(monkeypatch):
 
 
 def test_less_is_taken_in_less_time():
-    tuples = Tuples.of(sensor_join(), {"readings": sensors(100, 2_000).table()})
+    tuples = Arrivals.of(sensor_join(), {"readings": sensors(100, 2_000).table()})
     query = sensor_query(100)
     spent, results = times(tuples, query, 2)
     share, made = at_equal_work(tuples, lambda: MJoin(query), spent["MJoin"] / 4, spent["MJoin"])

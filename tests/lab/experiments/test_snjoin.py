@@ -14,7 +14,7 @@ from streamshed_lab.experiments import snjoin
 from streamshed_lab.experiments.snjoin import field, running, spilling, variable
 from streamshed_lab.experiments.snjoin.feedback import PAPER
 from streamshed_lab.experiments.snjoin.field import MEASURES, reduced
-from streamshed_lab.experiments.snjoin.running import Tuples, sensor_join, sensors
+from streamshed_lab.experiments.snjoin.running import Arrivals, sensor_join, sensors
 from streamshed_lab.workloads import traces
 
 pytest.importorskip("matplotlib")
@@ -52,7 +52,7 @@ def test_the_table_of_features_is_found_by_trying(tmp_path):
 @pytest.mark.parametrize("kind", [MJoin, XJoinTree])
 def test_baselines_that_are_rearranged_make_the_same_results(kind):
     some = sensors(30, 30 * 200, changes=10)
-    tuples = Tuples.of(sensor_join(), {"readings": some.table()})
+    tuples = Arrivals.of(sensor_join(), {"readings": some.table()})
     assert len(some.lives()[0]) > 30
     expected = variable.timed(tuples, tuples.operator())[1]
     assert expected > 0
@@ -70,7 +70,7 @@ def test_real_sensors_are_left_out_where_there_are_none(monkeypatch, tmp_path):
 
 
 def test_tuples_are_cut_where_the_window_is_full():
-    tuples = Tuples.of(sensor_join(), {"readings": sensors(20, 400).table()})
+    tuples = Arrivals.of(sensor_join(), {"readings": sensors(20, 400).table()})
     first = tuples.before.time[0]
     assert tuples.before.time[-1] < first + 75_000_000 <= tuples.timed.time[0]
     assert np.isclose(tuples.kept(0.5).count, tuples.count / 2, rtol=0.2)

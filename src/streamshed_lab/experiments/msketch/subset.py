@@ -26,7 +26,7 @@ from streamshed_lab.experiments.report import Claim, Report, Row, judge, stem, s
 from streamshed_lab.experiments.timing import least_times
 
 QUEUE, SLOWNESS = 10, 5
-"""Tuples that may wait, and how many come while the join takes one (figure 6)."""
+"""Rows that may wait, and how many come while the join takes one (figure 6)."""
 
 
 def measured(

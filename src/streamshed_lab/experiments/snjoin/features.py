@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import streamshed as ss
-from streamshed.operators.buffers import Batch
-from streamshed.operators.intake import key_hash
+from streamshed.engine.batch import Batch
+from streamshed.engine.ingest import key_hash
 from streamshed_lab.baselines import BASELINES, Baseline, Query
 from streamshed_lab.experiments.report import Claim, Report, judge, markdown_table
 from streamshed_lab.experiments.snjoin.running import SN, Scale
@@ -72,7 +72,7 @@ def figure_10(scale: Scale, report: Report) -> list[Claim]:
 
 
 def _drawn(order: npt.NDArray[np.int64]) -> pa.Table:
-    """Tuples of some streams, of which the later ones have fewer, numbered in an order."""
+    """Rows of some streams, of which the later ones have fewer, numbered in an order."""
     random = np.random.default_rng(1)
     weights = np.linspace(3.0, 1.0, STREAMS)
     stream = random.choice(STREAMS, ROWS, p=weights / weights.sum())

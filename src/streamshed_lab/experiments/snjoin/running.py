@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 import streamshed as ss
+from streamshed.engine.batch import Batch
+from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import CHUNK, Operator
 from streamshed.errors import StreamshedError
-from streamshed.operators.buffers import Batch
-from streamshed.operators.intake import merged
-from streamshed.operators.keyed import KeyedJoin
-from streamshed.operators.plan import Plan
-from streamshed.operators.table_join import CHUNK
+from streamshed.plan.plan import Plan
 from streamshed_lab.baselines import Baseline, MJoin, Query, XJoinTree
 from streamshed_lab.experiments.report import Row
 from streamshed_lab.workloads import EventWorkload, SensorWorkload
@@ -37,7 +37,7 @@ SPARSE = 4
 """Times as many rows as come the hash tables of the baselines are made for: they are about twice
 as fast then as with tables made for the rows alone, and hardly faster with larger ones."""
 RATE = 100.0
-"""Tuples a second of each stream of a complete join."""
+"""Rows a second of each stream of a complete join."""
 SN, MJ, XJ = "SNJoin", MJoin.name, XJoinTree.name
 CHOOSING = "MJoin, an order for each tuple"
 READINGS, EVENTS = "readings", "events"
@@ -45,7 +45,7 @@ READINGS, EVENTS = "readings", "events"
 MOVING, OWN = "values move on", "own popular values"
 """The workloads of variable arity."""
 
-Operator = KeyedJoin | Baseline
+AnyJoin = Operator | Baseline
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ QUICK = Scale((2, 20), (200, 600), minutes=2, tuples=60_000, readings=6_000, rou
 
 
 @dataclass(frozen=True)
-class Tuples:
-    """Tuples of one workload as operators take them: those that fill the window, and the rest."""
+class Arrivals:
+    """Rows of one workload as operators take them: those that fill the window, and the rest."""
 
     plan: Plan
     names: Any
@@ -76,24 +76,24 @@ class Tuples:
     @classmethod
     def of(
         cls, join: ss.Join, tables: Mapping[str, pa.Table], full_after: float = FULL_AFTER
-    ) -> Tuples:
+    ) -> Arrivals:
         """Read tables, and cut them in two where the window is full."""
         plan = join.select("time").plan({name: rows.schema for name, rows in tables.items()})
-        operator = KeyedJoin(plan, whole=False)
+        operator = build_operator(plan, whole=False)
         parts = [
             operator.read(position, rows.combine_chunks().to_batches()[0])
             for position, rows in enumerate(tables.values())
         ]
         whole = merged(parts)
         cut = int(np.searchsorted(whole.time, whole.time[0] + full_after * SECOND))
-        return cls(plan, operator.intake.names, part(whole, 0, cut), part(whole, cut, None))
+        return cls(plan, operator.ingest.names, part(whole, 0, cut), part(whole, cut, None))
 
     @property
     def count(self) -> int:
         """How many are timed."""
         return int(self.timed.time.size)
 
-    def kept(self, share: float) -> Tuples:
+    def kept(self, share: float) -> Arrivals:
         """A part of them, drawn at random."""
         random = np.random.default_rng(0)
         before, timed = (
@@ -103,10 +103,10 @@ class Tuples:
         )
         return replace(self, before=before, timed=timed)
 
-    def operator(self) -> KeyedJoin:
+    def operator(self) -> Operator:
         """SNJoin, which is the keyed operator, ready to run on them."""
-        join = KeyedJoin(self.plan, whole=False)
-        join.intake.names = self.names
+        join = build_operator(self.plan, whole=False)
+        join.ingest.names = self.names
         return join
 
 
@@ -115,14 +115,14 @@ def part(batch: Batch, start: int, end: int | None) -> Batch:
     return Batch._make(column[start:end] if column.size else column for column in batch)
 
 
-def drain(operator: Operator, batch: Batch) -> None:
+def drain(operator: AnyJoin, batch: Batch) -> None:
     """Process tuples, and let the results go."""
     for start in range(0, batch.time.size, CHUNK):
         for _ in operator.process(part(batch, start, start + CHUNK)):
             pass
 
 
-def timed(tuples: Tuples, operator: Operator) -> tuple[float, int]:
+def timed(tuples: Arrivals, operator: AnyJoin) -> tuple[float, int]:
     """Seconds that an operator takes once the window is full, and the results it makes."""
     drain(operator, tuples.before)
     before, start = results_of(operator), time.process_time()
@@ -130,9 +130,9 @@ def timed(tuples: Tuples, operator: Operator) -> tuple[float, int]:
     return time.process_time() - start, results_of(operator) - before
 
 
-def results_of(operator: Operator) -> int:
+def results_of(operator: AnyJoin) -> int:
     """How many results an operator has made."""
-    found = operator.ledger().results if isinstance(operator, KeyedJoin) else operator.results
+    found = operator.ledger().results if isinstance(operator, Operator) else operator.results
     return int(found)
 
 
@@ -146,10 +146,10 @@ def baselines(query: Query) -> dict[str, Callable[[], Baseline]]:
 
 
 def times(
-    tuples: Tuples, query: Query, rounds: int, names: Iterable[str] = (SN, MJ, XJ)
+    tuples: Arrivals, query: Query, rounds: int, names: Iterable[str] = (SN, MJ, XJ)
 ) -> tuple[dict[str, float], int]:
     """Seconds that each takes, and the results, which must be the same of all."""
-    makes: dict[str, Callable[[], Operator]] = {SN: tuples.operator, **baselines(query)}
+    makes: dict[str, Callable[[], AnyJoin]] = {SN: tuples.operator, **baselines(query)}
     least: dict[str, float] = {}
     results: dict[str, int] = {}
     for name in [*names] * rounds:
@@ -161,7 +161,7 @@ def times(
 
 
 def at_equal_work(
-    tuples: Tuples, make: Callable[[], Baseline], seconds: float, whole: float
+    tuples: Arrivals, make: Callable[[], Baseline], seconds: float, whole: float
 ) -> tuple[float, int]:
     """What share of the tuples can be processed in a time, and how many results that makes.
 
@@ -192,7 +192,7 @@ def at_equal_work(
 
 
 def compared(
-    tuples: Tuples, query: Query, rounds: int, names: tuple[str, ...], **said: object
+    tuples: Arrivals, query: Query, rounds: int, names: tuple[str, ...], **said: object
 ) -> list[Row]:
     """Time per tuple of each operator, and what each makes in the time that SNJoin takes for all.
 
@@ -228,7 +228,7 @@ def compared(
 # -- workloads ------------------------------------------------------------------------------------
 
 
-def complete_tuples(workload: str, streams: int, tuples: int) -> Tuples:
+def complete_tuples(workload: str, streams: int, tuples: int) -> Arrivals:
     """The tuples of a complete join of some streams, so many of them timed."""
     seconds = FULL_AFTER + tuples / RATE / streams
     if workload == READINGS:
@@ -237,7 +237,7 @@ def complete_tuples(workload: str, streams: int, tuples: int) -> Tuples:
     else:
         tables = EventWorkload(streams, round(seconds * RATE), RATE, seed=1).tables()
     join = ss.join(*tables).on("key").within(f"{WINDOW} s", time="time", clock="max")
-    return Tuples.of(join, tables)
+    return Arrivals.of(join, tables)
 
 
 def complete_query(streams: int) -> Query:

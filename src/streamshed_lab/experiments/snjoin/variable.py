@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import streamshed as ss
+from streamshed.engine.batch import Batch
 from streamshed.errors import InputError
 from streamshed.kernels.core import NONE
-from streamshed.operators.buffers import Batch
 from streamshed_lab.baselines import Baseline, MJoin, XJoinTree
 from streamshed_lab.experiments.report import (
     Claim,
@@ -32,8 +32,8 @@ from streamshed_lab.experiments.snjoin.running import (
     SN,
     WINDOW,
     XJ,
+    Arrivals,
     Scale,
-    Tuples,
     compared,
     part,
     sensor_join,
@@ -56,7 +56,7 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
         for streams in scale.many:
             report.progress(f"variable arity, {workload}, {streams:,} sensors")
             table = sensors(streams, scale.readings, workload).table()
-            tuples = Tuples.of(sensor_join(), {"readings": table})
+            tuples = Arrivals.of(sensor_join(), {"readings": table})
             runs += _measured(tuples, workload, streams, scale.rounds if streams < 1_000 else 1)
     try:
         tuples = _motes(scale)
@@ -81,14 +81,14 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
     return _claims_6(runs, max(scale.many))
 
 
-def _motes(scale: Scale) -> Tuples:
+def _motes(scale: Scale) -> Arrivals:
     """Temperatures of a laboratory, rounded to a degree, of two days or more; timed after one."""
     table = traces.motes(digits=0).slice(0, max(2, scale.readings // 4_000) * 7_500)
     join = ss.join(by="sensor").on("key").within("5 minutes", time="time")
-    return Tuples.of(join, {"motes": table}, full_after=86_400.0)
+    return Arrivals.of(join, {"motes": table}, full_after=86_400.0)
 
 
-def _measured(tuples: Tuples, workload: str, streams: int, rounds: int) -> list[Row]:
+def _measured(tuples: Arrivals, workload: str, streams: int, rounds: int) -> list[Row]:
     window = tuples.plan.streams[0].window
     assert window is not None
     query = replace(sensor_query(streams), window=window)
@@ -153,7 +153,7 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
     runs: list[Row] = []
     for changed in (0, changes):
         field = sensors(streams, length, changes=changed)
-        tuples = Tuples.of(sensor_join(), {"readings": field.table()})
+        tuples = Arrivals.of(sensor_join(), {"readings": field.table()})
         for operator in (SN, MJ, XJ):
             report.progress(f"{streams:,} sensors, {changed} changes in a minute, {operator}")
             if operator == SN:
@@ -177,7 +177,7 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
 
 
 def changing(
-    tuples: Tuples, field: SensorWorkload, make: Callable[..., Baseline]
+    tuples: Arrivals, field: SensorWorkload, make: Callable[..., Baseline]
 ) -> tuple[float, int]:
     """The seconds and the results of a baseline that is rearranged whenever the set changes.
 

@@ -18,7 +18,7 @@ from streamshed.kernels.compiling import driver, kernel
 from streamshed.kernels.random import mix
 
 MOST_SLOTS = 64
-"""Tuples that may be held at a time, each a bit of a word."""
+"""Rows that may be held at a time, each a bit of a word."""
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)

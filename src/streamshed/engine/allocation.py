@@ -1,0 +1,116 @@
+"""How much room the arrays of a join need, and how they grow."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.kernels.core import (
+    BOUNDLESS,
+    CLOCK,
+    FIRST_SEEN,
+    FREE_KEY,
+    FREE_ROW,
+    KEY_HEADS,
+    NEVER,
+    NEWEST,
+    NONE,
+    PINNED,
+    Core,
+    Memory,
+    Settings,
+    Shape,
+    core_layout,
+    grown,
+    make,
+)
+from streamshed.kernels.table import refill
+from streamshed.plan.plan import Plan
+
+
+def first_shape(plan: Plan) -> Shape:
+    """The room of a join that has seen nothing yet."""
+    lanes = len(plan.streams)
+    return Shape(
+        rows=0,
+        keys=1,
+        table=2,
+        streams=lanes,
+        lanes=lanes,
+        sweeps=len(plan.windows.lengths) if plan.windows else lanes,
+        pools=lanes if any(stream.rows is not None for stream in plan.streams) else 1,
+        held=0,
+        recent=sum(stream.last or 0 for stream in plan.streams),
+        disorder=0,
+        out_of_order=False,
+        budget=plan.total or sum(stream.rows or 0 for stream in plan.streams),
+        weighted=plan.weighed,
+    )
+
+
+def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
+    """The core of a join that has seen nothing yet."""
+    timed = any(stream.last is None for stream in plan.streams)
+    settings = Settings(
+        by=plan.by is not None,
+        pooled=shape.pools == 1,
+        complete=plan.at_least is None,
+        at_least=plan.at_least or len(plan.streams),
+        late=min(plan.late, BOUNDLESS),
+        idle=BOUNDLESS if plan.idle is None else plan.idle,
+        clock_max=plan.clock == "max",
+        timed=timed,
+        lazy=plan.by_whole_keys and not plan.bounded and plan.spill is None,
+        seed=np.uint64(plan.seed),
+        lanes=shape.lanes,
+        sweeps=shape.sweeps,
+        shortest=plan.windows.lengths[-1] if plan.windows else BOUNDLESS,
+        pools=shape.pools,
+        key_words=KEY_HEADS + shape.lanes,
+        width=shape.lanes + (plan.through is not None),
+    )
+    core = make(Core, core_layout(), shape, memory, prefix, settings=settings)
+    core.numbers[[FREE_ROW, FREE_KEY, PINNED]] = NONE
+    core.numbers[[CLOCK, NEWEST, FIRST_SEEN]] = NEVER
+    for lane, stream in enumerate(plan.streams):
+        core.lanes["window"][lane] = BOUNDLESS if stream.window is None else stream.window
+        core.lanes["last"][lane] = stream.last or 0
+        core.lanes["recent"][lane] = core.lanes["last"][:lane].sum()
+    if plan.windows is not None:
+        core.lanes["window"] = plan.windows.lengths
+        core.lanes["last"] = 0
+    core.lanes["newest"] = NEVER
+    budgets = [stream.rows for stream in plan.streams] if len(core.pools) > 1 else [plan.total]
+    core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]
+    return core
+
+
+def allowed(budgets: npt.NDArray[np.int64]) -> int:
+    """The rows that all budgets together allow."""
+    return int(min(sum(budgets.tolist()), BOUNDLESS))
+
+
+def enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
+    """Room that grows fourfold, so that growing is rare, and never beyond the most."""
+    needed = min(needed, most)
+    return have if needed <= have else min(most, 4 * needed)
+
+
+def directory(keys: int) -> int:
+    """The size of a directory for so many keys: a power of two, at most two thirds full.
+
+    It grows with the keys, not with the room: a sparse directory costs a cache miss for each tuple.
+    """
+    return 1 << int(keys * 1.5 + 1).bit_length()
+
+
+def roomier(core: Core, shape: Shape, memory: Memory, prefix: str) -> Core:
+    """The core with room for the shape; a larger directory is filled anew."""
+    layout = core_layout()
+    table = layout.pop("table")
+    larger = grown(core, layout, shape, memory, prefix)
+    if shape.table > len(core.table):
+        empty = table.grown(table.nothing(), shape, memory, prefix + "table")
+        larger = larger._replace(table=empty)
+        refill(larger)
+    return larger

@@ -1,0 +1,59 @@
+"""Puts the components of a running join together, as its plan asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streamshed.engine.allocation import first_shape
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.gate.spill import Spill
+from streamshed.engine.ingest import Ingest
+from streamshed.engine.match.attribute_matcher import AttributeMatcher
+from streamshed.engine.match.condition_matcher import ConditionMatcher
+from streamshed.engine.match.matcher import Matcher
+from streamshed.engine.match.relation_matcher import RelationMatcher
+from streamshed.engine.operator import Operator
+from streamshed.kernels.core import Memory
+from streamshed.plan.plan import Plan
+
+
+def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None) -> Operator:
+    """The running join of a plan, which has seen nothing yet.
+
+    Args:
+        plan: the join, checked against its inputs.
+        whole: whether all columns of the plan are kept: checkpoints and late rows need them.
+        memory: where the arrays are.
+    """
+    memory = memory or Memory()
+    if plan.spill is None:
+        return _in_memory(plan, whole, memory)
+    join = _in_memory(plan.unbounded, whole, memory)
+    # A part of the keys sees a part of the times: its clock is no later than that of all.
+    visitor = _in_memory(replace(plan.unbounded, idle=None, queue=None), whole, Memory())
+    join.spill = Spill(plan, plan.spill, join, visitor)
+    return join
+
+
+def restore_operator(plan: Plan, snapshot: Snapshot, memory: Memory | None = None) -> Operator:
+    """The join as it was when the snapshot was taken."""
+    join = build_operator(plan, memory=memory)
+    join.restore(snapshot)
+    return join
+
+
+def _in_memory(plan: Plan, whole: bool, memory: Memory) -> Operator:
+    ingest = Ingest(plan)
+    return Operator(plan, ingest, _matcher(plan, ingest, memory), whole, memory)
+
+
+def _matcher(plan: Plan, ingest: Ingest, memory: Memory) -> Matcher:
+    """The matcher that a plan asks for."""
+    shape = first_shape(plan)
+    if plan.through is not None:
+        return RelationMatcher(plan, shape, memory)
+    if plan.pairwise is not None:
+        return ConditionMatcher(plan, ingest.compared, shape, memory)
+    if plan.graph:
+        return AttributeMatcher(plan, shape, memory)
+    return Matcher(plan, shape, memory)

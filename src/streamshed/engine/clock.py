@@ -1,0 +1,164 @@
+"""The clock: the time seen of each stream, which rows are late, and which have expired."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamshed.engine.gate.hooks import useless_row
+from streamshed.engine.match.hooks import expire_useless
+from streamshed.engine.sink import write_late
+from streamshed.engine.store import count, remove
+from streamshed.kernels.compiling import kernel
+from streamshed.kernels.core import (
+    ARRIVALS,
+    ARRIVED,
+    BOUNDLESS,
+    CLOCK,
+    EXPIRED,
+    FATES,
+    FILTERED,
+    FIRST_SEEN,
+    LATE,
+    NEVER,
+    NEWEST,
+    NONE,
+    OVERDUE,
+    SHED,
+)
+from streamshed.kernels.lanes import oldest
+from streamshed.kernels.table import lane_of, sweep_of
+
+SWEEP_EVERY = 64
+"""Where nothing is ever shed, an arrival looks for rows to expire in its own stream only, but for
+one in so many: rows that should have left never match, and to look through all streams costs more
+than the rest of the work if there are many. At the end of a batch all have left."""
+
+
+@kernel
+def arrive(core, matcher, policy, batch, out, i, shift):  # type: ignore[no-untyped-def]
+    """Count, filter, turn away what is late, advance the clock, expire; False if that was all."""
+    stream = batch.stream[i]
+    time = batch.time[i]
+    numbers = core.numbers
+    numbers[ARRIVALS] += 1
+    at_home = not is_visitor(batch, i)
+    if at_home:
+        count(core, stream, ARRIVED, 1)
+    if batch.null.size > 0 and batch.null[i]:
+        if at_home:
+            count(core, stream, FILTERED, 1)
+        return False
+    if core.settings.timed:
+        clock = numbers[CLOCK]
+        if clock != NEVER and clock - time > core.settings.late:
+            if at_home:
+                count(core, stream, LATE, 1)
+                write_late(out, batch, i)
+            return False
+        overdue = numbers[OVERDUE]
+        if advance_stream(core, lane_of(core, stream), time) or overdue != 0:
+            # Who lets the clock begin, by a time of another stream, may be behind it already.
+            began = clock == NEVER
+            numbers[OVERDUE] = np.int64(began)
+            if core.settings.lazy and not began and numbers[ARRIVALS] % SWEEP_EVERY != 0:
+                _expire_lane(core, matcher, policy, sweep_of(core, stream), shift)
+            else:
+                expire(core, matcher, policy, shift)
+    else:
+        numbers[NEWEST] = max(numbers[NEWEST], time)  # for whoever bounds the work in time
+    return True
+
+
+@kernel
+def is_visitor(batch, i):  # type: ignore[no-untyped-def]
+    """Whether a row is stored and accounted for elsewhere, and only probes here."""
+    return batch.visiting.size > 0 and batch.visiting[i]
+
+
+@kernel
+def advance_stream(core, lane, time):  # type: ignore[no-untyped-def]
+    """Let a stream's time go on; True if the clock did."""
+    numbers = core.numbers
+    before = core.lanes[lane].newest
+    if numbers[FIRST_SEEN] == NEVER:
+        numbers[FIRST_SEEN] = time
+    if time <= before:
+        return False
+    core.lanes[lane].newest = time
+    numbers[NEWEST] = max(numbers[NEWEST], time)
+    clock = numbers[CLOCK]
+    if core.settings.clock_max or core.settings.lanes == 1:
+        numbers[CLOCK] = numbers[NEWEST]
+        return numbers[CLOCK] != clock
+    # Without idle streams only the slowest stream can hold the clock back.
+    if core.settings.idle == BOUNDLESS and before != NEVER and before > clock != NEVER:
+        return False
+    slowest = np.int64(BOUNDLESS)
+    for other in range(core.settings.lanes):
+        seen = core.lanes[other].newest
+        since = numbers[FIRST_SEEN] if seen == NEVER else seen
+        if numbers[NEWEST] - since <= core.settings.idle:
+            if seen == NEVER:
+                return False
+            slowest = min(slowest, seen)
+    if slowest > clock:
+        numbers[CLOCK] = slowest
+        return True
+    return False
+
+
+@kernel
+def expire(core, matcher, policy, shift):  # type: ignore[no-untyped-def]
+    """Remove every row that the clock has left behind."""
+    for lane in range(core.settings.sweeps):
+        _expire_lane(core, matcher, policy, lane, shift)
+
+
+@kernel
+def _expire_lane(core, matcher, policy, lane, shift):  # type: ignore[no-untyped-def]
+    """Remove every row of a lane that the clock has left behind."""
+    if core.lanes[lane].last > 0 or core.numbers[CLOCK] == NEVER:
+        return
+    longest = core.lanes[lane].window + core.settings.late
+    while True:
+        row = oldest(core, lane)
+        if row == NONE or core.numbers[CLOCK] - core.rows[row].time <= longest:
+            break
+        count(core, core.rows[row].stream, EXPIRED, 1)
+        remove(core, matcher, policy, row, shift)
+
+
+@kernel
+def drop_useless(core, matcher, policy, throttle, shift):  # type: ignore[no-untyped-def]
+    """Remove stored rows that no fact, or no throttle, will ever let a newcomer meet."""
+    expire_useless(matcher, policy, core, shift)
+    for lane in range(core.settings.lanes):
+        row = useless_row(throttle, core, lane)
+        while row != NONE:
+            count(core, lane, SHED, 1)
+            remove(core, matcher, policy, row, shift)
+            row = useless_row(throttle, core, lane)
+
+
+# -- row windows ----------------------------------------------------------------------------------
+
+
+@kernel
+def recent_place(core, stream):  # type: ignore[no-untyped-def]
+    """Where the newest row of a stream with a row window stands in its ring."""
+    lane = lane_of(core, stream)
+    last = core.lanes[lane].last
+    counts, base = core.counts, stream * FATES
+    entered = counts[base + ARRIVED] - counts[base + FILTERED] - counts[base + LATE]
+    start = stream * last if core.settings.by else core.lanes[lane].recent
+    return start + (entered - 1) % last
+
+
+@kernel
+def note_recent(core, stream, arrival, row, followed):  # type: ignore[no-untyped-def]
+    """Remember a row of a stream, if its window is one of rows."""
+    if core.lanes[lane_of(core, stream)].last > 0:
+        place = recent_place(core, stream)
+        core.recent[place].arrival = arrival
+        core.recent[place].row = row
+        core.recent[place].followed = followed

@@ -1,0 +1,158 @@
+"""Letting go of users' rows that have left, and putting together those that have come.
+
+Open segments, and sealed ones of which less than half is wanted, become one new segment for each
+input; a segment of which nothing is wanted goes. Where all rows of a segment are wanted they are
+not copied, and rows that stay where they are cost no more than a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.engine.payload import (
+    MOVES,
+    PLACE_BITS,
+    PLACE_OFFSET,
+    STAYS,
+    THINS,
+    Payload,
+)
+from streamshed.kernels.compiling import kernel, loop
+from streamshed.kernels.core import NONE
+
+_KEEPS_NOTHING = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What has changed in the segments of an input."""
+
+    new: int | None
+    """The segment that was made, if any."""
+    rows: npt.NDArray[np.int64]
+    """The numbers of the rows that it holds, in its order."""
+    removed: list[int]
+    """Sealed segments that are gone."""
+    live: dict[int, npt.NDArray[np.uint8]]
+    """For each sealed segment that lost rows a bitmap of those that are still wanted."""
+
+
+def compact_segments(
+    rows: npt.NDArray[Any], inputs: Sequence[Payload], told_apart: bool, whole: bool
+) -> list[Compaction]:
+    """Let go of all users' rows but those of stored rows, whose places are put right.
+
+    Args:
+        rows: the rows of the core that are or were in use.
+        inputs: the users' rows of each input.
+        told_apart: whether a single input holds the rows of all streams.
+        whole: put all rows of an input together in one new segment.
+    """
+    numbers = [np.array(sorted(payload.segments), np.int64) for payload in inputs]
+    # A segment's index in the arrays below is `first` of its input plus its number.
+    spans = [int(names[-1] - names[0]) + 1 if len(names) else 0 for names in numbers]
+    ends = np.cumsum([0, *spans])
+    first = np.array(
+        [
+            end - names[0] if len(names) else _KEEPS_NOTHING
+            for names, end in zip(numbers, ends, strict=False)
+        ],
+        np.int64,
+    )
+    counts = np.zeros(ends[-1], np.int64)
+    _count(rows, told_apart, first, counts)
+
+    fate = np.zeros(ends[-1], np.int8)
+    start = np.zeros(ends[-1], np.int64)
+    flagged = 0
+    for payload, names, base in zip(inputs, numbers, first, strict=True):
+        for wanted_fate in (MOVES, THINS):  # those that move stand side by side
+            for name in names.tolist():
+                index = base + name
+                if payload.fate(name, int(counts[index]), whole) == wanted_fate:
+                    fate[index], start[index] = wanted_fate, flagged
+                    flagged += payload.segments[name].num_rows
+    flags = np.zeros(flagged, np.bool_)
+    moving = np.empty(int(counts[fate == MOVES].sum()), np.int64)
+    _sort_out(rows, told_apart, first, fate, start, flags, moving)
+
+    moved = np.empty(len(moving), np.int64)
+    rank = np.empty(flagged, np.int64)
+    number = np.zeros(len(inputs), np.int64)
+    begin = np.zeros(len(inputs), np.int64)
+    changes = []
+    filled = 0
+    for position, (payload, names, base) in enumerate(zip(inputs, numbers, first, strict=True)):
+        gone = [name for name in names.tolist() if fate[base + name] == MOVES]
+        sizes = [payload.segments[name].num_rows for name in gone]
+        place = int(start[base + gone[0]]) if gone else 0
+        wanted = flags[place : place + sum(sizes)]
+        rank[place : place + sum(sizes)] = np.cumsum(wanted) - 1
+        size = int(counts[[base + name for name in gone]].sum()) if gone else 0
+        begin[position], number[position] = filled, payload.next_segment
+        new = payload.gather(gone, wanted, size)
+        removed = [name for name in gone if payload.drop(name)]
+        if new is not None:
+            payload.sealed[new] = size
+        live = {}
+        for name in payload.segments:
+            if name != new and fate[base + name] == THINS:
+                at = int(start[base + name])
+                live[name] = np.packbits(flags[at : at + payload.segments[name].num_rows])
+                payload.sealed[name] = int(counts[base + name])
+        changes.append(Compaction(new, moved[filled : filled + size], removed, live))
+        filled += size
+    _move(rows, told_apart, first, start, rank, number, begin, moving, moved)
+    return changes
+
+
+@kernel
+def _segment_of(rows, row, told_apart, first):  # type: ignore[no-untyped-def]
+    """The index of the segment that holds a row; negative if its input keeps nothing."""
+    origin = 0 if told_apart else rows[row].stream
+    if first[origin] == _KEEPS_NOTHING:
+        return np.int64(NONE)
+    return first[origin] + (rows[row].payload >> PLACE_BITS)
+
+
+@loop
+def _count(rows, told_apart, first, counts):  # type: ignore[no-untyped-def]
+    """Count the stored rows of each segment."""
+    for row in range(rows.size):
+        if rows[row].arrival != NONE:
+            index = _segment_of(rows, row, told_apart, first)
+            if index >= 0:
+                counts[index] += 1
+
+
+@loop
+def _sort_out(rows, told_apart, first, fate, start, flags, moving):  # type: ignore[no-untyped-def]
+    """Flag the stored rows of segments that change, and list those that move."""
+    filled = 0
+    for row in range(rows.size):
+        if rows[row].arrival == NONE:
+            continue
+        index = _segment_of(rows, row, told_apart, first)
+        if index < 0 or fate[index] == STAYS:
+            continue
+        flags[start[index] + (rows[row].payload & PLACE_OFFSET)] = True
+        if fate[index] == MOVES:
+            moving[filled] = row
+            filled += 1
+
+
+@loop
+def _move(rows, told_apart, first, start, rank, number, begin, moving, moved):  # type: ignore[no-untyped-def]
+    """Tell the rows that moved where they are now, and list them in that order."""
+    for i in range(moving.size):
+        row = moving[i]
+        origin = 0 if told_apart else rows[row].stream
+        index = _segment_of(rows, row, told_apart, first)
+        offset = rank[start[index] + (rows[row].payload & PLACE_OFFSET)]
+        rows[row].payload = (number[origin] << PLACE_BITS) + offset
+        moved[begin[origin] + offset] = row

@@ -1,0 +1,155 @@
+"""What the loop asks of gates: a throttle, an arrival queue, and the router of a join that spills.
+
+The first argument is the gate's state; the bodies here are those of a gate that is open. A
+throttle says which rows of the windows a newcomer is compared with, and hears what that has cost.
+An arrival queue says which row is processed next. A router says which rows go to disk.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamshed.kernels.compiling import hook, kernel
+from streamshed.kernels.core import NONE
+
+
+class Unthrottled(NamedTuple):
+    """No throttle: all rows of the windows are probed."""
+
+    shape: int = 0
+
+
+class NoQueue(NamedTuple):
+    """No queue: rows are processed as they come."""
+
+    shape: int = 0
+
+
+class InMemory(NamedTuple):
+    """No router: all rows are joined in memory."""
+
+    shape: int = 0
+
+
+# -- throttle -------------------------------------------------------------------------------------
+
+
+@hook
+def is_probed(throttle, core, lane, other, offset, row):  # type: ignore[no-untyped-def]
+    """Whether a newcomer of a lane is compared with a row of another, so much older than itself."""
+    return True
+
+
+@hook
+def lookback(throttle, core, lane, other):  # type: ignore[no-untyped-def]
+    """How much older than a newcomer of a lane a row of another may be that it looks at."""
+    return core.lanes[other].window
+
+
+@hook
+def on_candidates(throttle, core, lane, other, count):  # type: ignore[no-untyped-def]
+    """A newcomer of a lane has met so many rows of another that match it."""
+
+
+@hook
+def is_span_probed(throttle, lane, other, least, most):  # type: ignore[no-untyped-def]
+    """Whether a newcomer is compared with any row that is older by something in between."""
+    return True
+
+
+@hook
+def count_probed(throttle, lane, other, time, times, start, end):  # type: ignore[no-untyped-def]
+    """How many of some rows, whose times stand in order, a newcomer of a time is compared with."""
+    return end - start
+
+
+@hook
+def count_sampled(throttle, lane, other, among):  # type: ignore[no-untyped-def]
+    """With how many of so many rows a newcomer is compared, where they are drawn by lot."""
+    return among
+
+
+@hook
+def is_due(throttle, time):  # type: ignore[no-untyped-def]
+    """Whether the throttle is set anew before a row of a time is processed."""
+    return False
+
+
+@kernel
+def must_adapt(throttle, batch, i):  # type: ignore[no-untyped-def]
+    """Whether the throttle is set anew before a row of a batch; one without a time says nothing."""
+    known = batch.null.size == 0 or not batch.null[i]
+    return known and is_due(throttle, batch.time[i])
+
+
+@hook
+def admit(throttle, core, batch, i):  # type: ignore[no-untyped-def]
+    """Whether there is time for a row that has come; it is shed if not."""
+    return True
+
+
+@hook
+def updates_selectivity(throttle):  # type: ignore[no-untyped-def]
+    """Whether this probe may update the selectivity statistics."""
+    return True
+
+
+@hook
+def on_work(throttle, core, stream, work):  # type: ignore[no-untyped-def]
+    """A row was processed, with so much work: comparisons, or rows looked at and results."""
+
+
+@hook
+def useless_row(throttle, core, lane):  # type: ignore[no-untyped-def]
+    """A row of a lane that no newcomer will be compared with any more, or NONE."""
+    return NONE
+
+
+# -- arrival queue --------------------------------------------------------------------------------
+
+
+@hook
+def rows_of(queue, batch):  # type: ignore[no-untyped-def]
+    """The rows that are processed: those of the batch, or those that wait."""
+    return batch
+
+
+@hook
+def take_next(queue, policy, core, batch, i):  # type: ignore[no-untyped-def]
+    """Take the row that is processed next, as the i-th row of a batch is about to come.
+
+    Returns:
+        Its place among `rows_of`, NONE if there is none; and whether the i-th row has come.
+    """
+    return i, 1
+
+
+@hook
+def release(queue, place):  # type: ignore[no-untyped-def]
+    """The row at a place was processed."""
+
+
+# -- router of a join that spills -----------------------------------------------------------------
+
+
+@hook
+def ends_before(router, core, batch, i):  # type: ignore[no-untyped-def]
+    """Whether memory is to be looked at before a row arrives."""
+    return False
+
+
+@hook
+def goes_aside(router, matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
+    """Whether a row that has arrived is not joined now; then it is noted, or stored."""
+    return False
+
+
+@hook
+def on_joined(router, batch, i):  # type: ignore[no-untyped-def]
+    """A row was joined in memory."""
+
+
+@hook
+def is_round_over(router):  # type: ignore[no-untyped-def]
+    """Whether memory is to be looked at before the next row."""
+    return False

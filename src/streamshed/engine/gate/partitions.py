@@ -1,0 +1,183 @@
+"""The rows on disk, by partition: which of them were joined, and which still wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.engine.gate.disk import Disk, DiskFile
+from streamshed.engine.gate.spill_router import AWAY, FIRST, PARTITIONS, WAITING
+from streamshed.engine.payload import PLACE_BITS, Payload
+
+Flags = npt.NDArray[np.bool_]
+Records = npt.NDArray[Any]
+"""What is known of rows: `AWAY`."""
+
+
+@dataclass(eq=False)
+class Piece:
+    """Some rows of a partition in a file, in the order of their arrival."""
+
+    file: DiskFile
+    rows: slice | npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        known = self.known()
+        self.size = len(known)
+        self.oldest, self.newest = int(known["time"].min()), int(known["time"].max())
+        self.first = int(known["arrival"][0])
+
+    def known(self) -> Records:
+        """What is known of the rows; not where they are."""
+        return self.file.known[self.rows]
+
+    def only(self, kept: Flags, gone: list[Records]) -> list[Piece]:
+        """What is left of the piece without some of its rows, which are told to those gone."""
+        if kept.all():
+            return [self]
+        gone.append(self.known()[~kept])
+        rows = np.arange(len(self.file.known))[self.rows][kept]
+        return [Piece(self.file, rows)] if len(rows) else []
+
+
+@dataclass
+class Partition:
+    """What is on disk of a partition."""
+
+    joined: list[Piece] = field(default_factory=list)
+    """Rows that were joined with all that came before them."""
+    waiting: list[Piece] = field(default_factory=list)
+    """Rows that came later, and were not."""
+
+    def pieces(self) -> Iterator[Piece]:
+        """All of it, in the order of arrival."""
+        return chain(self.joined, self.waiting)
+
+    @property
+    def size(self) -> int:
+        """All rows of it."""
+        return sum(piece.size for piece in self.pieces())
+
+
+@dataclass
+class Partitions:
+    """All that is on disk."""
+
+    disk: Disk
+    payload: list[Payload]
+    """The users' rows, as mapped: a segment of each input is the part of the file of its number."""
+    of: list[Partition] = field(default_factory=lambda: [Partition() for _ in range(PARTITIONS)])
+    pieces_of_file: Counter[int] = field(default_factory=Counter)
+
+    def put(
+        self,
+        rows: Records,
+        users: Sequence[pa.RecordBatch],
+        ends: npt.NDArray[np.int64],
+        joined: Flags,
+    ) -> None:
+        """Write rows to disk.
+
+        Args:
+            rows: what is known of them, by partition, then by arrival.
+            users: the users' rows of each input, in the same order.
+            ends: for each partition where its rows end.
+            joined: for each partition whether its rows were joined.
+        """
+        file = self.disk.write(rows, users)
+        self._map(file)
+        start = 0
+        for partition, end, done in zip(self.of, ends.tolist(), joined.tolist(), strict=True):
+            if end > start:
+                pieces = partition.joined if done else partition.waiting
+                pieces.append(Piece(file, slice(start, end)))
+                self.pieces_of_file[file.number] += 1
+            start = end
+
+    def _map(self, file: DiskFile) -> None:
+        for payload, rows in zip(self.payload, file.rows, strict=True):
+            payload.segments[file.number] = rows
+
+    @property
+    def rows(self) -> int:
+        """Rows on disk."""
+        return sum(partition.size for partition in self.of)
+
+    def longest_waiting(self) -> list[int]:
+        """The partitions of which rows wait to be joined, those that have waited longest first."""
+        waiting = [number for number, partition in enumerate(self.of) if partition.waiting]
+        return sorted(waiting, key=lambda number: self.of[number].waiting[0].first)
+
+    def known(self, pieces: Iterable[Piece]) -> Records:
+        """What is known of the rows of some pieces, and where the users' rows are."""
+        pieces = list(pieces)
+        rows = np.empty(sum(piece.size for piece in pieces), AWAY)
+        start = 0
+        for piece in pieces:
+            part = rows[start : start + piece.size]
+            part[:] = piece.known()
+            part["payload"] += piece.file.number << PLACE_BITS
+            start += piece.size
+        return rows
+
+    def to_visit(self, partitions: Sequence[Partition]) -> tuple[Records, npt.NDArray[np.int64]]:
+        """The rows of some partitions, one after the other, and what is to be done with each."""
+        rows = self.known(piece for partition in partitions for piece in partition.pieces())
+        to_do = np.zeros(len(rows), np.int64)
+        end = 0
+        for partition in partitions:
+            to_do[end] = FIRST
+            end += partition.size
+            waiting = sum(piece.size for piece in partition.waiting)
+            to_do[end - waiting : end] |= WAITING
+        return rows, to_do
+
+    def keep(self, number: int, joined: list[Piece], waiting: list[Piece]) -> None:
+        """Let a partition have these pieces, and no others."""
+        self.pieces_of_file.subtract(piece.file.number for piece in self.of[number].pieces())
+        self.of[number] = Partition(joined, waiting)
+        self.pieces_of_file.update(piece.file.number for piece in self.of[number].pieces())
+
+    def tidy(self) -> None:
+        """Give up the files that nobody needs any more."""
+        for number in [file for file, pieces in self.pieces_of_file.items() if pieces == 0]:
+            del self.pieces_of_file[number]
+            for payload in self.payload:
+                payload.segments.pop(number, None)
+            self.disk.drop(number)
+
+    # -- stop and go on --------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, Any]:
+        """What a snapshot says of the pieces and their files."""
+        pieces = [
+            [number, piece.file.number, done, _said(piece.rows)]
+            for number, partition in enumerate(self.of)
+            for done, pieces in ((True, partition.joined), (False, partition.waiting))
+            for piece in pieces
+        ]
+        return {"disk": self.disk.saved(), "pieces": pieces}
+
+    def go_on(self, said: dict[str, Any]) -> None:
+        """Take up what a snapshot says."""
+        self.disk.go_on(said["disk"])
+        for file in self.disk.files.values():
+            self._map(file)
+        for number, file_number, done, rows in said["pieces"]:
+            chosen = slice(*rows["from"]) if "from" in rows else np.array(rows["rows"], np.int64)
+            piece = Piece(self.disk.files[file_number], chosen)
+            (self.of[number].joined if done else self.of[number].waiting).append(piece)
+            self.pieces_of_file[file_number] += 1
+
+
+def _said(rows: slice | npt.NDArray[np.int64]) -> dict[str, list[int]]:
+    if isinstance(rows, slice):
+        return {"from": [rows.start, rows.stop]}
+    return {"rows": rows.tolist()}

@@ -1,0 +1,307 @@
+"""The parts of windows that newcomers go through, and the buffers in front of the join.
+
+The join works at a pace, in its own time: so much work in a unit. A tuple waits while those
+before it are worked on; if the buffer of its stream is full of such, it is dropped (section III of
+the GrubJoin paper). Who waits and when they are through follows from the work done; nothing is
+really held back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.engine.gate import hooks
+from streamshed.engine.gate.correlations import Histograms, note_difference
+from streamshed.engine.match.sorted_windows import first_above
+from streamshed.kernels.compiling import driver, implements, kernel
+from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWEST, NONE, Field
+from streamshed.kernels.hooks import on_result
+from streamshed.kernels.lanes import oldest
+from streamshed.kernels.random import GOLDEN, draw, mix
+from streamshed.kernels.table import lane_of
+
+WHOLE, HARVESTED, SHREDDED = range(3)
+"""How a newcomer goes through windows: all of them; the chosen parts; or, to learn what they are
+worth, a random part of the first and all of the others (window shredding, section V-B)."""
+
+THROTTLE, SPENT, TAKEN, BUSY_UNTIL, CAPACITY, LOOP, REST, MEASURED, ELAPSED = range(9)
+PACES = 9
+"""The throttle; the work since it was set, and the tuples it was done for; when all who wait are
+through; the work in a unit of time. And for a throttle by the clock of the machine, fading: the
+seconds that the loop took, and all else; the work that it did in them, and the time of the join
+that went by."""
+NEXT_DUE, MODE, SAMPLED, HEAD, WAITING, WORD, WORK = range(7)
+STEPS = 7
+PUSHED, POPPED, QUEUED, DROPPED = range(4)
+TOLD = 4
+
+
+class Portions(NamedTuple):
+    """What is gone through, who waits, and what was seen since it was last said anew."""
+
+    pace: npt.NDArray[np.float64]
+    steps: npt.NDArray[np.int64]
+    part: npt.NDArray[np.int64]  # by lane: the length of a basic window
+    parts: npt.NDArray[np.int64]  # by lane: how many there are
+    chosen: npt.NDArray[np.bool_]  # by (lane of the newcomer, other, basic window)
+    ends: npt.NDArray[np.int64]  # by (lane of the newcomer, other): how old what is chosen can be
+    partners: npt.NDArray[np.float64]  # by lane of the newcomer: rows met of each; newcomers
+    first: npt.NDArray[np.int64]  # by lane of the newcomer: the window gone through first
+    reach: npt.NDArray[np.int64]  # by lane: how long a row is of any use
+    admitted: npt.NDArray[np.float64]  # by lane: the part of the tuples that is let in
+    told: npt.NDArray[np.int64]  # by (lane, what): tuples that came, began, wait; all ever dropped
+    starts: npt.NDArray[np.float64]  # a ring: when those who wait begin
+    who: npt.NDArray[np.int64]  # beside it: their lanes
+    counts: npt.NDArray[np.float64]
+    histograms: Histograms  # over the same counts
+    most: int  # basic windows of a window at most
+    sample: float  # the part of newcomers from which is learned
+    buffer: int
+    indexed: bool  # whether rows that match are found by an index, from the newest on
+
+
+def portions_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[str, Field]:
+    """The arrays, all of which a checkpoint keeps."""
+
+    def once(dtype: npt.DTypeLike, times: int) -> Field:
+        return Field("once", dtype, 0, times, kept=True)
+
+    return {
+        "pace": once(np.float64, PACES),
+        "steps": once(np.int64, STEPS),
+        "part": once(np.int64, lanes),
+        "parts": once(np.int64, lanes),
+        "chosen": once(np.bool_, lanes * lanes * most),
+        "ends": once(np.int64, lanes * lanes),
+        "partners": once(np.float64, lanes * (lanes + 1)),
+        "first": once(np.int64, lanes),
+        "reach": once(np.int64, lanes),
+        "admitted": once(np.float64, lanes),
+        "told": once(np.int64, lanes * TOLD),
+        "starts": once(np.float64, lanes * (buffer + 1)),
+        "who": once(np.int64, lanes * (buffer + 1)),
+        "counts": once(np.float64, lanes * buckets),
+    }
+
+
+@implements(hooks.is_due, Portions)
+def _is_due(parts, time):  # type: ignore[no-untyped-def]
+    return time >= parts.steps[NEXT_DUE]
+
+
+@kernel
+def _below(word, share):  # type: ignore[no-untyped-def]
+    """Whether a random word falls into a share of all words."""
+    return np.float64(word) < share * 18446744073709551616.0
+
+
+@implements(hooks.admit, Portions)
+def _admit(parts, core, batch, i):  # type: ignore[no-untyped-def]
+    stream = lane_of(core, batch.stream[i])
+    now = np.float64(core.numbers[NEWEST])
+    begin_until(parts, now)
+    told = stream * TOLD
+    parts.told[told + PUSHED] += 1
+    word = draw(core.settings.seed ^ GOLDEN, core.numbers[ARRIVALS] - 1)
+    parts.steps[WORD] = np.int64(word)
+    if parts.admitted[stream] < 1.0 and not _below(word, parts.admitted[stream]):
+        parts.told[told + POPPED] += 1  # it was never meant to wait
+        parts.told[told + DROPPED] += 1
+        return False
+    if parts.told[told + QUEUED] >= parts.buffer and parts.pace[BUSY_UNTIL] > now:
+        parts.told[told + DROPPED] += 1
+        return False
+    sampled = _learns(parts, word)
+    parts.steps[SAMPLED] = 1 if sampled else 0
+    parts.steps[MODE] = WHOLE
+    if parts.pace[THROTTLE] < 1.0 and parts.admitted[stream] == 1.0:
+        parts.steps[MODE] = _mode(parts, sampled)
+    return True
+
+
+@kernel
+def _learns(parts, word):  # type: ignore[no-untyped-def]
+    """Whether a newcomer is one from whom is learned where results are.
+
+    An index cannot tell a random part of the rows from the others without looking at them: instead
+    of so many newcomers, each with a part of the rows, a part of them goes through all.
+    """
+    share = parts.sample
+    if parts.indexed:
+        share *= parts.pace[THROTTLE]
+    return _below(mix(word + GOLDEN), share)
+
+
+@kernel
+def _mode(parts, learns):  # type: ignore[no-untyped-def]
+    """How a newcomer goes through windows where the work is bounded."""
+    if not learns:
+        return HARVESTED
+    return WHOLE if parts.indexed else SHREDDED
+
+
+@driver
+def modes_to_come(parts, seed, arrival, streams, modes):  # type: ignore[no-untyped-def]
+    """Say how tuples that come will go through windows, and of whom the lot says not at all.
+
+    Args:
+        parts: as they stand.
+        seed: of the join.
+        arrival: the arrival number of the first.
+        streams: of the tuples.
+        modes: what is said of each; NONE if it is dropped by lot.
+    """
+    for i in range(streams.size):
+        word = draw(seed ^ GOLDEN, arrival + i)
+        admitted = parts.admitted[streams[i]]
+        modes[i] = WHOLE
+        if admitted < 1.0:
+            modes[i] = WHOLE if _below(word, admitted) else NONE
+        elif parts.pace[THROTTLE] < 1.0:
+            modes[i] = _mode(parts, _learns(parts, word))
+
+
+@kernel
+def begin_until(parts, now):  # type: ignore[no-untyped-def]
+    """Let those begin whose turn has come."""
+    while parts.steps[WAITING] > 0 and parts.starts[parts.steps[HEAD]] <= now:
+        told = parts.who[parts.steps[HEAD]] * TOLD
+        parts.told[told + POPPED] += 1
+        parts.told[told + QUEUED] -= 1
+        parts.steps[HEAD] = (parts.steps[HEAD] + 1) % parts.starts.size
+        parts.steps[WAITING] -= 1
+
+
+@implements(hooks.on_work, Portions)
+def _on_work(parts, core, stream, work):  # type: ignore[no-untyped-def]
+    parts.steps[WORK] += work
+    if parts.steps[MODE] != HARVESTED:
+        parts.partners[stream * (parts.part.size + 1) + parts.part.size] += 1.0
+    now = np.float64(core.numbers[NEWEST])
+    begin = max(now, parts.pace[BUSY_UNTIL])
+    parts.pace[BUSY_UNTIL] = begin + work / parts.pace[CAPACITY]
+    parts.pace[SPENT] += work
+    parts.pace[TAKEN] += 1.0
+    if begin <= now:
+        parts.told[stream * TOLD + POPPED] += 1
+        return
+    place = (parts.steps[HEAD] + parts.steps[WAITING]) % parts.starts.size
+    parts.starts[place] = begin
+    parts.who[place] = stream
+    parts.steps[WAITING] += 1
+    parts.told[stream * TOLD + QUEUED] += 1
+
+
+@implements(hooks.updates_selectivity, Portions)
+def _updates_selectivity(parts):  # type: ignore[no-untyped-def]
+    return parts.steps[MODE] != HARVESTED
+
+
+@implements(on_result, Portions)
+def _on_result(parts, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
+    if parts.steps[SAMPLED] == 0:
+        return
+    rows = core.rows
+    if core.settings.by:  # by how much partners are older than the newcomer
+        for k in range(count):
+            difference = rows[members[k].row].time - time
+            note_difference(parts.histograms, 0, np.float64(difference))
+        return
+    base = time
+    known = stream == 0
+    for k in range(count):
+        if rows[members[k].row].stream == 0:
+            base = rows[members[k].row].time
+            known = True
+    if not known:
+        return  # a partial result without a member of the first stream
+    if stream != 0:
+        note_difference(parts.histograms, stream, np.float64(time - base))
+    for k in range(count):
+        row = rows[members[k].row]
+        if row.stream != 0:
+            note_difference(parts.histograms, row.stream, np.float64(row.time - base))
+
+
+@kernel
+def _part_of(parts, other, offset):  # type: ignore[no-untyped-def]
+    """The basic window of a row that is so much older than the newcomer."""
+    return min(max(offset, 0) // parts.part[other], parts.parts[other] - 1)
+
+
+@implements(hooks.is_probed, Portions)
+def _is_probed(parts, core, lane, other, offset, row):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] == WHOLE:
+        return True
+    if parts.steps[MODE] == SHREDDED:
+        if other != parts.first[lane]:
+            return True
+        word = mix(np.uint64(parts.steps[WORD]) + GOLDEN * np.uint64(core.rows[row].arrival + 1))
+        return _below(word, parts.pace[THROTTLE])
+    place = (lane * parts.part.size + other) * parts.most
+    return parts.chosen[place + _part_of(parts, other, offset)]
+
+
+@implements(hooks.lookback, Portions)
+def _lookback(parts, core, lane, other):  # type: ignore[no-untyped-def]
+    window = core.lanes[other].window
+    if parts.steps[MODE] != HARVESTED:
+        return window
+    return min(window, parts.ends[lane * parts.part.size + other])
+
+
+@implements(hooks.on_candidates, Portions)
+def _on_candidates(parts, core, lane, other, count):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] == WHOLE:
+        parts.partners[lane * (parts.part.size + 1) + other] += count
+
+
+@implements(hooks.is_span_probed, Portions)
+def _is_span_probed(parts, lane, other, least, most):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] != HARVESTED:
+        return True
+    place = (lane * parts.part.size + other) * parts.most
+    for k in range(_part_of(parts, other, least), _part_of(parts, other, most) + 1):
+        if parts.chosen[place + k]:
+            return True
+    return False
+
+
+@implements(hooks.count_probed, Portions)
+def _count_probed(parts, lane, other, time, times, start, end):  # type: ignore[no-untyped-def]
+    if end <= start or parts.steps[MODE] != HARVESTED:
+        return end - start
+    place = (lane * parts.part.size + other) * parts.most
+    part, last = parts.part[other], parts.parts[other] - 1
+    newest = _part_of(parts, other, time - times[end - 1])
+    eldest = _part_of(parts, other, time - times[start])
+    counted = 0
+    for k in range(newest, eldest + 1):
+        if parts.chosen[place + k]:
+            low, high = start, end
+            if k < last:
+                low = first_above(times, start, end, time - part * (k + 1))
+            if k > 0:
+                high = first_above(times, start, end, time - part * k)
+            counted += high - low
+    return counted
+
+
+@implements(hooks.count_sampled, Portions)
+def _count_sampled(parts, lane, other, among):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] == SHREDDED and other == parts.first[lane]:
+        return np.int64(round(among * parts.pace[THROTTLE]))
+    return among
+
+
+@implements(hooks.useless_row, Portions)
+def _useless_row(parts, core, lane):  # type: ignore[no-untyped-def]
+    if parts.reach[lane] >= BOUNDLESS:
+        return NONE
+    row = oldest(core, lane)
+    if row == NONE or core.numbers[NEWEST] - core.rows[row].time < parts.reach[lane]:
+        return NONE
+    return row

@@ -1,0 +1,477 @@
+"""Spilling: when memory is full, whole partitions of keys wait on disk.
+
+SNJoin's global hash table makes flushing *coordinated* by itself (Ali, Aref, Kamel 2005, 2.3):
+rows of equal keys, of all streams, are in memory together or on disk together. So every row is
+joined in one place: at once if its partition is in memory, and otherwise when the partition is read
+again. Nothing is made twice, and nothing has to be remembered to avoid it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, UNWEIGHTED, Batch
+from streamshed.engine.component import Component
+from streamshed.engine.gate.disk import Disk
+from streamshed.engine.gate.partitions import Flags, Partition, Partitions, Records
+from streamshed.engine.gate.spill_router import (
+    AWAY,
+    CAME,
+    LOWEST,
+    NOTED,
+    OVER,
+    PARTITIONS,
+    UNTIL,
+    Revisit,
+    arrange,
+    census,
+    new_router,
+    take_out,
+)
+from streamshed.engine.loop import restore_rows
+from streamshed.engine.payload import Payload
+from streamshed.kernels.core import (
+    BOUNDLESS,
+    CLOCK,
+    EXPIRED,
+    FATES,
+    KEYS_USED,
+    NEVER,
+    NEWEST,
+    RESULTS,
+    ROWS_USED,
+    SHED,
+    STORED,
+    TOTAL_IMPORTANCE,
+    Shape,
+)
+from streamshed.ledger import Spilled
+from streamshed.plan.plan import Plan, SpillPlan
+
+if TYPE_CHECKING:
+    from streamshed.engine.operator import Block, Operator
+
+LEAST, FREED = 6, 3
+"""When memory is looked at and less than the first part of it is free, partitions go to disk until
+the second part is. The more is free, the fewer rounds there are, and the less they cost."""
+STEPS = 4
+"""How often within a window, or a deadline, memory is looked at while something is on disk."""
+
+Ints = npt.NDArray[np.int64]
+
+
+class Spill(Component):
+    """The disk of a running join on one shared key.
+
+    Arrivals are counted in *rounds*, each of as many as there is room for in memory. At its end the
+    rows that came for partitions on disk are written there, and if memory is nearly full more
+    partitions go there, the largest first. Now and then there is a *sitting*: partitions on disk
+    are read again and joined, the one that has waited longest first, as long as no more rows are
+    read than have come.
+
+    Args:
+        plan: the join, with its budgets.
+        spill: what was said of the disk.
+        join: the join in memory, whose budgets are kept here.
+        visitor: a join of the same kind, by which rows from disk are joined.
+    """
+
+    prefix = "spill."
+    state = None
+
+    def __init__(self, plan: Plan, spill: SpillPlan, join: Operator, visitor: Operator) -> None:
+        super().__init__(join.shape, join.memory)
+        self.plan, self.join, self.visitor = plan, join, visitor
+        self.deadline = spill.deadline
+        rows = [stream.rows for stream in plan.streams]
+        budgets = rows if plan.total is None else [plan.total]
+        self.budget = np.array([BOUNDLESS if b is None else b for b in budgets], np.int64)
+        self.sitting = sum(b for b in budgets if b is not None)
+        payload = [Payload(payload.schema) for payload in join.payload]
+        self.aside = Partitions(Disk(spill.to, AWAY), payload)
+        visitor.ingest = join.ingest
+        self.router = join.router = new_router(len(self.budget))
+        self.on_disk: Ints = np.zeros(join.shape.lanes, np.int64)
+        self.credit = 0
+        self.being_joined: set[int] = set()
+        self.figures = Spilled()
+        self.latest = NEVER
+        self._begin_round()
+
+    def grow(self, shape: Shape, rows: int) -> None:
+        """Make room for so many rows more that may be noted."""
+        self.shape = shape
+        noted, filled = self.router.noted, int(self.router.numbers[NOTED])
+        if filled + rows > len(noted):
+            larger = np.empty(2 * (filled + rows), AWAY)
+            larger[:filled] = noted[:filled]
+            self._route(noted=larger)
+
+    def _route(self, **arrays: npt.NDArray[Any]) -> None:
+        self.router = self.join.router = self.router._replace(**arrays)
+
+    def nbytes(self, used: Shape) -> int:
+        """Bytes in use, those of the partition that was read last included."""
+        return self.visitor.state_bytes() + int(self.router.noted.nbytes)
+
+    # -- rounds ----------------------------------------------------------------------------------
+
+    def _begin_round(self) -> None:
+        numbers, room = self.router.numbers, self._room()
+        self.router.left[:] = room
+        self.offered = int(room.min())
+        numbers[CAME], numbers[UNTIL], numbers[OVER] = 0, BOUNDLESS, 0
+        if self.router.spilled.any():
+            longest = int(self.join.core.lanes["window"].max())
+            patience = longest if self.deadline is None else min(longest, self.deadline)
+            numbers[UNTIL] = int(self.join.core.numbers[NEWEST]) + max(1, patience // STEPS)
+
+    def end_round(self) -> bool:
+        """See to memory; whether it is time to look at the disk."""
+        # A round that ends early, by time, leaves time for as many as might have come.
+        self.credit += max(self.offered, int(self.router.numbers[CAME]))
+        self._put_down(self._flushed())
+        self._shed_overdue()
+        self._begin_round()
+        return self.deadline is not None or self.credit >= self.sitting
+
+    def sit(self) -> Iterator[Block]:
+        """Look at the disk: join what waits there, and let go of what is over."""
+        yield from self._revisit()
+        for number in np.flatnonzero(self.router.spilled).tolist():
+            # Not by what lies on disk, but by what is needed of it: who looks changes nothing.
+            self.router.spilled[number] = self._needed_of(self.aside.of[number], any_of_it=True) > 0
+        self._let_go()
+        self._begin_round()
+
+    def finish(self) -> Iterator[Block]:
+        """There is no more input: join all that waits on disk."""
+        self._put_down(np.empty(0, AWAY))
+        self._shed_overdue()
+        self.credit = BOUNDLESS
+        yield from self.sit()
+
+    def close(self) -> None:
+        """Remove all files."""
+        self.aside.disk.close()
+
+    def _room(self) -> Ints:
+        """For each budget how many rows more there may be in memory, besides those noted."""
+        held = self.join.core.pools["held"].sum(keepdims=True)
+        if len(self.budget) > 1:
+            stored = self.join.core.counts.reshape(-1, FATES)[:, STORED]
+            noted = self.router.noted["stream"][: self.router.numbers[NOTED]]
+            held = stored - self.on_disk - np.bincount(noted, minlength=len(stored))
+        room: Ints = self.budget - held
+        return room
+
+    # -- to disk ---------------------------------------------------------------------------------
+
+    def _flushed(self) -> Records:
+        """Take partitions out of memory until enough of it is free; returns their rows."""
+        room, enough = self._room(), np.maximum(1, self.budget // FREED)
+        if (room >= np.maximum(1, self.budget // LEAST)).all():
+            return np.empty(0, AWAY)
+        sizes = np.zeros((PARTITIONS, self.join.shape.lanes), np.int64)
+        census(self.join.core, sizes)
+        if len(self.budget) == 1:
+            sizes = sizes.sum(axis=1, keepdims=True)
+        chosen = np.zeros(PARTITIONS, np.bool_)
+        held = self.join.core.pools["held"].sum()
+        while (room < enough).any():
+            tightest = int(np.argmin(room / self.budget))
+            largest = int(np.argmax(sizes[:, tightest]))
+            room = room + sizes[largest]
+            sizes[largest] = 0
+            chosen[largest] = True
+        away = np.empty(held, AWAY)
+        taken = take_out(self.join.core, self.join.matcher.state, self.join.state, chosen, away)
+        away = away[:taken]
+        self.router.spilled[chosen] = True
+        self._noted(flushed=self.figures.flushed + int(chosen.sum()))
+        return away[np.argsort(away["arrival"])]
+
+    def _put_down(self, flushed: Records) -> None:
+        """Write to disk what was noted, and what was taken out of memory."""
+        noted = self.router.noted[: self.router.numbers[NOTED]]
+        if len(noted) + len(flushed) == 0:
+            return
+        joined = np.zeros(PARTITIONS, np.bool_)
+        joined[flushed["hash"] & LOWEST] = True
+        rows = np.concatenate([noted, flushed]) if len(flushed) else noted
+        number = np.bincount((rows["hash"] & LOWEST).astype(np.int64), minlength=PARTITIONS)
+        lanes = np.bincount(self._lanes(rows["stream"]), minlength=len(self.on_disk))
+        ends, firsts = np.cumsum(number) - number, np.cumsum(lanes) - lanes
+        arranged, places = np.empty(len(rows), AWAY), np.empty(len(rows), np.int64)
+        filled = np.zeros_like(lanes)
+        arrange(rows, self.plan.by is not None, ends, firsts, filled, arranged, places)
+        users = [
+            payload.take(places[first : first + size])
+            for payload, first, size in zip(self.join.payload, firsts, lanes, strict=True)
+        ]
+        self.aside.put(arranged, users, ends, joined)
+        self.on_disk += lanes
+        self.router.numbers[NOTED] = 0
+
+    def _lanes(self, streams: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        return np.zeros_like(streams) if self.plan.by is not None else streams
+
+    # -- from disk -------------------------------------------------------------------------------
+
+    def _revisit(self) -> Iterator[Block]:
+        """Join what has waited longest, as far as there is credit for it."""
+        several: list[int] = []
+        rows = 0
+        for number in self.aside.longest_waiting():
+            cost = self._needed_of(self.aside.of[number])
+            if cost > self.credit:
+                break
+            self.credit -= cost
+            several.append(number)
+            rows += cost
+            if rows > self.sitting:
+                yield from self._visit(several)
+                several, rows = [], 0
+        else:
+            self.credit = 0
+        if several:
+            yield from self._visit(several)
+
+    def _visit(self, numbers: list[int]) -> Iterator[Block]:
+        """Join the rows of some partitions that wait, in the order of their arrival."""
+        partitions = [self.aside.of[number] for number in numbers]
+        rows, to_do = self.aside.to_visit(partitions)
+        largest = max(partition.size for partition in partitions)
+        visitor = self.visitor
+        visitor.router = Revisit(to_do, np.ascontiguousarray(rows["arrival"]))
+        # What there was of the partition before is over.
+        visitor.core.pools["held"] = 0
+        visitor.core.numbers[[ROWS_USED, KEYS_USED]] = 0
+        visitor.make_room(largest)
+        self.being_joined = {*numbers}
+        for found in visitor.run_on(as_batch(rows, self.plan.weighed)):
+            block = found._replace(payload=self.aside.payload)
+            self.join.core.numbers[RESULTS] += len(block.time)
+            if block.importance.size:
+                self.join.core.totals[TOTAL_IMPORTANCE] += block.importance.sum()
+            self.note_emitted(block)
+            yield block
+        self.being_joined = set()
+        self._noted(revisited=self.figures.revisited + len(numbers))
+        for number, partition in zip(numbers, partitions, strict=True):
+            self.aside.keep(number, [*partition.pieces()], [])
+            self._take_back(number)
+
+    def _horizon(self, partition: Partition) -> int:
+        """The oldest time of a tuple that rows of a partition may still be joined with."""
+        clock = int(self.join.core.numbers[CLOCK])
+        coming = NEVER if clock == NEVER else clock - self.join.core.settings.late
+        return min([coming, *(piece.oldest for piece in partition.waiting)])
+
+    def _needed_of(self, partition: Partition, any_of_it: bool = False) -> int:
+        """How many rows of a partition can be joined with those that wait or come.
+
+        Args:
+            partition: what is on disk of it; who waits is needed.
+            any_of_it: whether it is enough to know if there are any.
+        """
+        horizon = self._horizon(partition)
+        window = int(self.join.core.lanes["window"].min())
+        needed = 0
+        for piece in reversed([*partition.pieces()]):
+            if horizon == NEVER or horizon - piece.oldest <= window:
+                needed += piece.size
+            else:
+                needed += int(self._needed(piece.known(), horizon).sum())
+            if any_of_it and needed:
+                break
+        return needed
+
+    def _needed(self, rows: Records, horizon: int) -> Flags:
+        """Which rows are within their windows together with a tuple of that time."""
+        if horizon == NEVER:
+            return np.ones(len(rows), np.bool_)
+        windows, lists = self.join.core.lanes["window"], self._lanes(rows["stream"])
+        if self.plan.windows is not None:
+            lists = self.join.core.sweep[rows["stream"]]
+        needed: Flags = rows["time"] >= horizon - windows[lists]
+        return needed
+
+    def _take_back(self, number: int) -> None:
+        """Take a partition into memory again if there is room for all of it."""
+        room = self._room() - np.maximum(1, self.budget // FREED)
+        if (room <= 0).any():
+            return
+        partition = self.aside.of[number]
+        known = self.aside.known(partition.joined)
+        needed = self._needed(known, self._horizon(partition))
+        rows = known[needed]
+        lanes = self._lanes(rows["stream"])
+        back = np.bincount(lanes, minlength=len(self.on_disk))
+        if (room < (back.sum(keepdims=True) if len(room) == 1 else back)).any():
+            return
+        self._leave([known[~needed]], EXPIRED)
+        for position, (memory, disk) in enumerate(
+            zip(self.join.payload, self.aside.payload, strict=True)
+        ):
+            mine = lanes == position
+            if len(memory.schema) == 0:
+                continue  # nothing is ever asked back
+            rows["payload"][mine] = memory.add(disk.take(rows["payload"][mine]))
+        join = self.join
+        join.ingest.disorder += len(rows)  # they are older than those in memory
+        join.make_room(len(rows))
+        arrivals = np.ascontiguousarray(rows["arrival"])
+        batch = as_batch(rows, self.plan.weighed)
+        restore_rows(join.core, join.matcher.state, join.state, batch, arrivals, arrivals, False)
+        self.on_disk -= back
+        self.aside.keep(number, [], [])
+        self.router.spilled[number] = False
+
+    def _leave(self, gone: list[Records], fate: int) -> None:
+        """Note what has become of rows on disk."""
+        if not gone:
+            return
+        streams = np.concatenate([rows["stream"] for rows in gone])
+        counts = self.join.core.counts.reshape(-1, FATES)
+        number = np.bincount(streams, minlength=len(counts))
+        counts[:, STORED] -= number
+        counts[:, fate] += number
+        self.on_disk -= np.bincount(self._lanes(streams), minlength=len(self.on_disk))
+
+    def _shed_overdue(self) -> None:
+        """Shed the rows that wait whose results would come too late."""
+        if self.deadline is None:
+            return
+        since = int(self.join.core.numbers[NEWEST]) - self.deadline
+        gone: list[Records] = []
+        for number, partition in enumerate(self.aside.of):
+            if any(piece.oldest < since for piece in partition.waiting):
+                kept = []
+                for piece in partition.waiting:
+                    kept += piece.only(piece.known()["time"] >= since, gone)
+                self.aside.keep(number, partition.joined, kept)
+        self._leave(gone, SHED)
+
+    def _let_go(self, exactly: bool = False) -> None:
+        """Give up rows on disk that can meet nothing any more, but for those that are joined now.
+
+        Args:
+            exactly: all of them, not only where all of a piece are so.
+        """
+        windows = self.join.core.lanes["window"]
+        shortest, longest = int(windows.min()), int(windows.max())
+        gone: list[Records] = []
+        noted = self.router.noted[: self.router.numbers[NOTED]]
+        oldest = np.full(PARTITIONS, BOUNDLESS, np.int64)
+        np.minimum.at(oldest, noted["hash"] & LOWEST, noted["time"])
+        for number, partition in enumerate(self.aside.of):
+            horizon = min(self._horizon(partition), int(oldest[number]))
+            if horizon == NEVER or number in self.being_joined:
+                continue
+            kept = []
+            for piece in partition.joined:
+                if horizon - piece.newest > longest:
+                    gone.append(piece.known())
+                elif exactly and horizon - piece.oldest > shortest:
+                    kept += piece.only(self._needed(piece.known(), horizon), gone)
+                else:
+                    kept.append(piece)
+            if kept != partition.joined:
+                self.aside.keep(number, kept, partition.waiting)
+        self._leave(gone, EXPIRED)
+        self.aside.tidy()
+
+    # -- what comes out --------------------------------------------------------------------------
+
+    def note_emitted(self, block: Block) -> None:
+        """Note when results are emitted, and in which order."""
+        time = block.time
+        latest = np.maximum.accumulate(np.append(self.latest, time))
+        self.latest = int(latest[-1])
+        self._noted(overtaken=self.figures.overtaken + int((time < latest[:-1]).sum()))
+        if block.payload is self.aside.payload:
+            delays = int(self.join.core.numbers[NEWEST]) - time
+            results = self.figures.results + len(time)
+            total = self.figures.delay * self.figures.results + float(delays.sum())
+            longest = max(self.figures.longest_delay, int(delays.max()))
+            self._noted(results=results, delay=total / results, longest_delay=longest)
+
+    def _noted(self, **figures: Any) -> None:
+        self.figures = replace(self.figures, **figures)
+
+    @property
+    def budget_in_words(self) -> str:
+        """The budget as a checkpoint knows it."""
+        return self.plan.about()["budget"]
+
+    def settle_accounts(self) -> None:
+        """Give up all rows on disk that can meet nothing any more, so that the ledger says so."""
+        self._let_go(exactly=True)
+
+    def account(self) -> Spilled:
+        """What is on disk, and what came from there."""
+        disk = self.aside.disk
+        return replace(
+            self.figures,
+            rows=self.aside.rows + int(self.router.numbers[NOTED]),
+            nbytes=disk.nbytes,
+            most_bytes=disk.most,
+            written=disk.written,
+        )
+
+    def shed_by(self, shed: int) -> dict[str, int]:
+        """How many rows were shed: only a deadline asks for it."""
+        return {} if self.deadline is None else {"deadline": shed}
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def flush_noted(self) -> None:
+        """Write to disk what was noted."""
+        self._put_down(np.empty(0, AWAY))
+
+    def keep_files(self) -> None:
+        """Let the files stay that a snapshot refers to, until the next one."""
+        self.aside.disk.stay()
+
+    def save(self) -> dict[str, Any]:
+        """What is on disk; a checkpoint refers to files."""
+        return self.aside.saved() | {
+            "figures": asdict(self.figures),
+            "latest": self.latest,
+            "credit": self.credit,
+            "on disk": self.on_disk.tolist(),
+            "spilled": np.flatnonzero(self.router.spilled).tolist(),
+            "left": self.router.left.tolist(),
+            "offered": self.offered,
+            "router": self.router.numbers.tolist(),
+        }
+
+    def restore(self, said: dict[str, Any], another_budget: bool) -> None:
+        """Go on with the files that a checkpoint refers to."""
+        self.aside.go_on(said)
+        self.figures = Spilled(**said["figures"])
+        self.latest, self.credit = said["latest"], said["credit"]
+        self.on_disk[:] = said["on disk"]
+        self.router.spilled[said["spilled"]] = True
+        self.router.numbers[:] = said["router"]
+        if another_budget:
+            self._put_down(self._flushed())
+            self._begin_round()
+        else:
+            self.router.left[:] = said["left"]
+            self.offered = said["offered"]
+
+
+def as_batch(rows: Records, weighed: bool) -> Batch:
+    """Rows from disk as the loop takes them."""
+    stream, time, hashed, payload = (
+        np.ascontiguousarray(rows[name]) for name in ("stream", "time", "hash", "payload")
+    )
+    importance = np.ascontiguousarray(rows["importance"]) if weighed else UNWEIGHTED
+    return Batch(stream, time, hashed, payload, NO_FLAGS, NO_NUMBERS, importance)

@@ -1,0 +1,336 @@
+"""The throttle: how much of the full join is done, and which parts of the windows that is.
+
+Sections III to V of the GrubJoin paper. Every so often, in the join's own time, the throttle is set
+anew by how many of the tuples that came were processed in time; then the parts of the windows are
+chosen that make the most results for that much work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.engine.component import Component
+from streamshed.engine.gate.correlations import new_histograms, scores_of
+from streamshed.engine.gate.dropping import best_rates
+from streamshed.engine.gate.harvesting import Directions, Ranked, full_cost, greedy, ranked
+from streamshed.engine.gate.portions import (
+    BUSY_UNTIL,
+    CAPACITY,
+    DROPPED,
+    ELAPSED,
+    HARVESTED,
+    LOOP,
+    MEASURED,
+    NEXT_DUE,
+    POPPED,
+    PUSHED,
+    REST,
+    SHREDDED,
+    SPENT,
+    TAKEN,
+    THROTTLE,
+    TOLD,
+    WHOLE,
+    WORK,
+    Portions,
+    modes_to_come,
+    portions_layout,
+)
+from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEVER, Core, Field, Memory, Shape, make
+from streamshed.ledger import Ledger
+from streamshed.plan.plan import Plan, ThrottlePlan
+
+KEPT = 0.8
+"""How much what was learned counts after each adaptation."""
+
+
+LEAST = 0.05
+"""The part of the time allowed that is left for the loop, whatever the rest takes."""
+RARELY = 1 / 32
+"""Vectors are multiplied faster than compared one by one, by about so much at the best."""
+LOWEST = 1e-4
+"""The throttle never falls below this: it takes its time to rise again."""
+
+
+class Known(NamedTuple):
+    """What is known of the streams, by stream of the newcomer."""
+
+    orders: npt.NDArray[np.int64]  # by (stream, step): who is gone through
+    sizes: npt.NDArray[np.float64]  # by (stream, other): the rows that a newcomer looks at
+    shares: npt.NDArray[np.float64]  # by (stream, other): the part of them that match
+
+
+class Controller(Component):
+    """Says what of the windows is probed.
+
+    Args:
+        plan: the join.
+        throttle: how much work it may do.
+        shape: how many streams there are.
+        memory: where the arrays are.
+    """
+
+    prefix = "throttle."
+
+    def __init__(self, plan: Plan, throttle: ThrottlePlan, shape: Shape, memory: Memory) -> None:
+        super().__init__(shape, memory)
+        self.plan, self.throttle = plan, throttle
+        windows = np.array([stream.window or 0 for stream in plan.streams], np.int64)
+        part = np.maximum(1, -(-windows // throttle.parts))
+        if throttle.part is not None:
+            part = np.full_like(windows, throttle.part)
+        parts = np.maximum(1, -(-windows // part))
+        self.most = int(parts.max())
+        histograms = new_histograms(windows.astype(np.float64), float(part.min()))
+        self.buckets = histograms.buckets
+        state = make(
+            Portions,
+            self.layout(),
+            shape,
+            memory,
+            self.prefix,
+            histograms=histograms,
+            most=self.most,
+            sample=throttle.sample,
+            buffer=throttle.buffer,
+            indexed=plan.pairwise is None,
+        )
+        state.pace[THROTTLE] = 1.0
+        state.pace[BUSY_UNTIL] = -np.inf
+        state.pace[CAPACITY] = np.inf if throttle.capacity is None else throttle.capacity
+        state.steps[NEXT_DUE] = NEVER
+        state.part[:], state.parts[:] = part, parts
+        state.admitted[:] = 1.0
+        state.reach[:] = BOUNDLESS
+        self.clock = time.perf_counter if throttle.wall else time.process_time
+        self.seconds = 0.0
+        # By (lane of the newcomer, other): the part of newcomers that go through its window at all.
+        self.reached = np.ones((len(windows), len(windows)))
+        self.state = state._replace(histograms=histograms._replace(counts=state.counts))
+
+    def layout(self) -> dict[str, Field]:
+        """The arrays of its state."""
+        lanes = len(self.plan.streams)
+        return portions_layout(lanes, self.most, self.throttle.buffer, self.buckets)
+
+    def replace(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Let it have other arrays; the histograms are over the same counts."""
+        super().replace(arrays)
+        histograms = self.state.histograms._replace(counts=self.state.counts)
+        self.state = self.state._replace(histograms=histograms)
+
+    def save(self) -> dict[str, Any]:
+        """How many newcomers go through each window at all."""
+        return {"reached": self.reached.tolist()}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take up what was said."""
+        self.reached[:] = saved["reached"]
+
+    def account(self, ledger: Ledger) -> Ledger:
+        """A ledger with the work that was done, and how much of the join that is."""
+        capacity = None if self.capacity is None else self.capacity / self.throttle.second
+        return replace(ledger, comparisons=self.work, throttle=self.fraction, capacity=capacity)
+
+    @property
+    def fraction(self) -> float:
+        """The part of the full join that is done (z)."""
+        return float(self.state.pace[THROTTLE])
+
+    @property
+    def capacity(self) -> float | None:
+        """The work that may be done in a unit of time; None while that is not known."""
+        capacity = float(self.state.pace[CAPACITY])
+        return capacity if capacity < np.inf else None
+
+    @property
+    def work(self) -> int:
+        """The work done so far."""
+        return int(self.state.steps[WORK])
+
+    @property
+    def dropped(self) -> int:
+        """The tuples that were shed as they came."""
+        return int(self.state.told.reshape(-1, TOLD)[:, DROPPED].sum())
+
+    def waiting(self, time: int) -> float:
+        """The work that tuples still wait for at a time: it counts as done, but is not."""
+        behind = max(0.0, float(self.state.pace[BUSY_UNTIL]) - time)
+        return behind * float(self.state.pace[CAPACITY]) if behind else 0.0
+
+    @contextmanager
+    def timed(self, pace: int | None = REST) -> Iterator[None]:
+        """Count the seconds until the end, those of the loop, whose work is bounded, or all else.
+
+        What is counted within another is counted once.
+
+        Args:
+            pace: LOOP or REST; None for what is not to count: compiling, above all.
+        """
+        before, counted = self.clock(), self.seconds
+        try:
+            yield
+        finally:
+            seconds = self.clock() - before - (self.seconds - counted)
+            self.seconds += seconds
+            if pace is not None:
+                self.state.pace[pace] += seconds
+
+    def is_due(self, time: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether the throttle is set anew before tuples of some times."""
+        due: npt.NDArray[np.bool_] = time >= self.state.steps[NEXT_DUE]
+        return due
+
+    def foreseen(self, core: Core, streams: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """How the next tuples will go through windows, as long as the throttle stays."""
+        modes = np.empty(streams.size, np.int64)
+        arrivals = int(core.numbers[ARRIVALS])
+        modes_to_come(self.state, core.settings.seed, arrivals, streams, modes)
+        return modes
+
+    def wants(
+        self,
+        modes: npt.NDArray[np.int64],
+        time: npt.NDArray[np.int64],
+        lane: int,
+        other: int,
+        span: tuple[int, int],
+    ) -> npt.NDArray[np.bool_]:
+        """Which newcomers are likely to go through rows of another lane whose times are in a span.
+
+        Those that learn go through a random part of them, or through all of them if they have found
+        others before: where the throttle is low, it is not worth while to say beforehand. Nor is it
+        where few find anybody in the windows before.
+        """
+        if self.reached[lane, other] < RARELY:
+            rare: npt.NDArray[np.bool_] = modes == WHOLE
+            return rare
+        state, lanes = self.state, len(self.plan.streams)
+        chosen = state.chosen.reshape(lanes, lanes, self.most)[lane, other]
+        before = np.concatenate([[0], np.cumsum(chosen)])
+        part, last = state.part[other], state.parts[other] - 1
+        youngest, eldest = (np.clip((time - end) // part, 0, last) for end in span[::-1])
+        harvested = (modes == HARVESTED) & (before[eldest + 1] > before[youngest])
+        shredded = (modes == SHREDDED) & (self.fraction > RARELY)
+        wanted: npt.NDArray[np.bool_] = (modes == WHOLE) | shredded | harvested
+        return wanted
+
+    def adapt(self, known: Known, time: int) -> None:
+        """Set the throttle anew, before a tuple of a time is processed."""
+        with self.timed(None):
+            self._adapt(known, time)
+
+    def _adapt(self, known: Known, time: int) -> None:
+        state, every = self.state, self.throttle.every
+        due = int(state.steps[NEXT_DUE])
+        if due != NEVER:
+            elapsed = every + (time - due) // every * every
+            told = state.told.reshape(-1, TOLD)
+            if self.throttle.share is not None:
+                self._measure(self.throttle.share, elapsed)
+            self._set_throttle(told, elapsed)
+            self._choose(known, told[:, PUSHED] / elapsed)
+            told[:, [PUSHED, POPPED]] = 0
+            state.pace[[SPENT, TAKEN]] = 0
+            counts, partners = state.counts, state.partners
+            counts *= KEPT
+            partners *= KEPT
+            state.steps[NEXT_DUE] = due + elapsed
+        else:
+            state.steps[NEXT_DUE] = time + every
+
+    def _measure(self, share: float, elapsed: int) -> None:
+        """Say how much work is done in the time of the machine that the join may take.
+
+        Work takes the loop's time; what the rest takes is taken off before.
+        """
+        pace = self.state.pace
+        pace[MEASURED] += pace[SPENT]
+        pace[ELAPSED] += elapsed
+        if pace[MEASURED] > 0 and pace[LOOP] > 0:
+            rest = pace[REST] / (pace[ELAPSED] * self.throttle.second)
+            allowed = max(share - rest, LEAST * share)
+            pace[CAPACITY] = allowed * self.throttle.second * pace[MEASURED] / pace[LOOP]
+        pace[[LOOP, REST, MEASURED, ELAPSED]] *= KEPT
+
+    def _set_throttle(self, told: npt.NDArray[np.int64], elapsed: int) -> None:
+        """Section III-A: by the part of tuples that were processed in time (β).
+
+        The paper takes a join that keeps up for one with time to spare, and one that does not for
+        one that works all the time. Here it is known how much of the time was worked, and the
+        throttle goes by both: short bursts may fill a buffer while there is time to spare, and
+        what works all the time cannot do more. The boost (γ) is the most that is tried at once.
+        """
+        pace, came, begun = self.state.pace, int(told[:, PUSHED].sum()), int(told[:, POPPED].sum())
+        performance = min(1.0, begun / came) if came else 1.0
+        allowed, spent = pace[CAPACITY] * elapsed, pace[SPENT]
+        if self.state.indexed:
+            # To look a tuple up is work that no throttle spares; who is dropped spares it.
+            allowed, spent = max(allowed - came, allowed / 2), spent - pace[TAKEN]
+            performance = 1.0
+        factor = min(self.throttle.boost, performance * allowed / spent if spent else np.inf)
+        self.state.pace[THROTTLE] = min(1.0, max(LOWEST, self.fraction * factor))
+
+    def _choose(self, known: Known, rates: npt.NDArray[np.float64]) -> None:
+        """Section V: which basic windows are gone through, or which tuples are dropped."""
+        state, lanes, orders = self.state, len(self.plan.streams), known.orders
+        state.first[:] = orders[:, 0]
+        ranks = [[self._ranked(i, other) for other in orders[i]] for i in range(lanes)]
+        directions = Directions(
+            np.maximum(rates, 1e-12),
+            np.take_along_axis(known.sizes, orders, axis=1),
+            np.take_along_axis(known.shares, orders, axis=1),
+            state.parts[orders],
+            np.array([[_padded(rank.yields, self.most) for rank in row] for row in ranks]),
+        )
+        if self.throttle.dropping:
+            budget = self.fraction * full_cost(directions)
+            state.admitted[:] = best_rates(directions, orders, budget)
+            return
+        taken = greedy(directions, self.fraction)
+        chosen = state.chosen.reshape(lanes, lanes, self.most)
+        chosen[:] = False
+        for i in range(lanes):
+            reached = 1.0
+            for step, other in enumerate(orders[i]):
+                count = taken[i, step]
+                chosen[i, other, ranks[i][step].order[:count]] = True
+                self.reached[i, other] = reached
+                partners = directions.sizes[i, step] * directions.selectivities[i, step]
+                reached *= min(1.0, partners * directions.yields[i, step, count])
+        self._set_ends(chosen)
+        if self.throttle.conserve:
+            self._conserve(chosen)
+
+    def _ranked(self, direction: int, stream: int) -> Ranked:
+        state = self.state
+        part, parts = float(state.part[stream]), int(state.parts[stream])
+        scores = scores_of(state.histograms, direction, stream, part, parts)
+        return ranked(scores, by_age=state.indexed)
+
+    def _set_ends(self, chosen: npt.NDArray[np.bool_]) -> None:
+        """Note how old the rows of the oldest basic window are that is chosen; -1 if none is."""
+        last = self.most - np.argmax(chosen[:, :, ::-1], axis=2)
+        ends = np.where(last >= self.state.parts, BOUNDLESS, last * self.state.part - 1)
+        self.state.ends[:] = np.where(chosen.any(axis=2), ends, -1).reshape(-1)
+
+    def _conserve(self, chosen: npt.NDArray[np.bool_]) -> None:
+        """Section VII: rows that are older than all that is chosen are of no use."""
+        used: npt.NDArray[np.bool_] = np.logical_or.reduce(chosen)
+        state = self.state
+        for lane in range(len(used)):
+            beyond = int(np.flatnonzero(used[lane])[-1]) + 1 if used[lane].any() else 0
+            whole = beyond >= state.parts[lane] or self.fraction >= 1.0
+            whole |= self.plan.streams[lane].window is None  # rows of such windows leave by number
+            state.reach[lane] = BOUNDLESS if whole else max(1, beyond) * state.part[lane]
+
+
+def _padded(yields: npt.NDArray[np.float64], most: int) -> npt.NDArray[np.float64]:
+    return np.concatenate([yields, np.ones(most + 1 - len(yields))])

@@ -1,0 +1,444 @@
+"""From the user's Arrow columns to the few numbers that the loop works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamshed.columns import plain_type, stream_names
+from streamshed.engine.batch import (
+    NO_ATTRIBUTES,
+    NO_FLAGS,
+    NO_NUMBERS,
+    NO_VALUES,
+    UNWEIGHTED,
+    Batch,
+)
+from streamshed.engine.match.compared import Compared
+from streamshed.engine.match.probe_order import lookup_sets, most_attributes, own_attributes
+from streamshed.errors import InputError, listed
+from streamshed.kernels.core import NEVER
+from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
+from streamshed.kernels.merging import merge_order, put_in_order, running_maximum
+from streamshed.plan.plan import Plan, StreamPlan
+
+FARTHEST = 2**61
+"""Times beyond this would overflow when they are compared."""
+
+
+class InputRows(NamedTuple):
+    """Rows of one input, in the order of their arrival, as columns."""
+
+    stream: npt.NDArray[np.int32]
+    time: npt.NDArray[np.int64]
+    hash: npt.NDArray[np.uint64]
+    payload: npt.NDArray[np.int64]
+    null: npt.NDArray[np.bool_]
+    worth: npt.NDArray[np.int64]
+    arrival_time: npt.NDArray[np.int64]
+    """The largest time of the stream so far: where the row stands among the other streams'."""
+    importance: npt.NDArray[np.float64] = UNWEIGHTED
+    hashes: npt.NDArray[np.uint64] = NO_ATTRIBUTES
+    visiting: npt.NDArray[np.bool_] = NO_FLAGS
+    values: npt.NDArray[Any] = NO_VALUES
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[InputRows]) -> InputRows:
+        """The rows of several parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        whole = [np.concatenate(columns) for columns in zip(*(p[:-1] for p in parts), strict=True)]
+        if any(part.null.size for part in parts):
+            whole[4] = np.concatenate([_or_none(part.null, part.time.size) for part in parts])
+        return cls._make([*whole, concatenated_values([part.values for part in parts])])
+
+    def part(self, start: int, end: int) -> InputRows:
+        """The rows from a position to another."""
+        return InputRows._make(column[start:end] if column.size else column for column in self)
+
+
+@dataclass
+class StreamNames:
+    """Numbers for streams that are told apart by a column, by its values; see `stream_names`."""
+
+    number: dict[Any, int] = field(default_factory=dict)
+
+    def numbers(self, values: pa.Array) -> npt.NDArray[np.int32]:
+        """The number of each value; a new value gets the next one."""
+        encoded = values.dictionary_encode(null_encoding="encode")
+        names = stream_names(encoded.dictionary)
+        known = np.array(
+            [self.number.setdefault(name, len(self.number)) for name in names], np.int32
+        )
+        numbers: npt.NDArray[np.int32] = known[encoded.indices.to_numpy()]
+        return numbers
+
+
+@dataclass
+class Ingest:
+    """Reads the inputs of a join; remembers how far each has come."""
+
+    plan: Plan
+    names: StreamNames = field(default_factory=StreamNames)
+    rows_seen: list[int] = field(default_factory=list)
+    newest: list[int] = field(default_factory=list)
+    disorder: int = 0
+    """Rows that came behind their stream's newest time, so far."""
+    compared: Compared = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.compared = Compared(self.plan)
+        self.rows_seen = self.rows_seen or [0] * len(self.plan.streams)
+        self.newest = self.newest or [-FARTHEST] * len(self.plan.streams)
+        self.sets = lookup_sets(self.plan) if self.plan.graph else []
+
+    def empty_batch(self) -> Batch:
+        """A batch without rows, whose columns have the types that those of all batches have."""
+        empty = Batch.empty()
+        if self.plan.graph:
+            width = most_attributes(self.plan)
+            empty = empty._replace(hashes=np.empty((0, width), np.uint64))
+        if self.plan.pairwise is not None:
+            empty = empty._replace(values=self.compared.no_values())
+        return empty
+
+    def read(
+        self, position: int, rows: pa.RecordBatch, payload: npt.NDArray[np.int64]
+    ) -> InputRows:
+        """Encode rows of the input at a position, in the order of their arrival.
+
+        Nothing is remembered if the rows cannot be read.
+        """
+        stream = self.plan.streams[position]
+        time, no_time = self._times(stream, rows, self.rows_seen[position])
+        hashes = NO_ATTRIBUTES
+        if stream.attributes:
+            hashed, hashes, no_key = self._attributes(position, rows)
+        else:
+            hashed, no_key = self._keys(stream, stream.key, stream.key_types, rows)
+        null = _either(no_time, no_key)
+        worth = NO_NUMBERS
+        if stream.worth is not None:
+            worth = _order_key(_plain(rows.column(stream.worth)), self._common_worth())
+        importance = UNWEIGHTED
+        if stream.weight is not None:
+            importance, no_importance = _importances(stream, rows)
+            null = _either(null, no_importance)
+        values = NO_VALUES
+        if stream.compared:
+            values, missing = self.compared.read(stream, rows, self.rows_seen[position])
+            null = _either(null, missing)
+        if self.plan.by is None:
+            number = np.full(rows.num_rows, position, np.int32)
+        else:
+            names = _plain(rows.column(self.plan.by))
+            number = self.names.numbers(names)
+            if names.null_count:
+                null = _either(null, _mask(names.is_null()))
+        arrival_time, behind = running_maximum(time, no_time, self.newest[position])
+        if rows.num_rows:
+            self.newest[position] = int(arrival_time[-1])
+        self.rows_seen[position] += rows.num_rows
+        self.disorder += behind
+        return InputRows(
+            number,
+            time,
+            hashed,
+            payload,
+            null,
+            worth,
+            arrival_time,
+            importance,
+            hashes,
+            NO_FLAGS,
+            values,
+        )
+
+    def _times(
+        self, stream: StreamPlan, rows: pa.RecordBatch, first: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        if stream.time is None:
+            return np.arange(first, first + rows.num_rows, dtype=np.int64), NO_FLAGS
+        where = f"stream {stream.name!r}, column {stream.time!r}"
+        return times_of(rows.column(stream.time), self.plan.time_type, where)
+
+    def _keys(
+        self,
+        stream: StreamPlan,
+        key: Sequence[str],
+        types: Sequence[pa.DataType],
+        rows: pa.RecordBatch,
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        try:
+            return key_hash(rows, key, types)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"stream {stream.name!r}, column {listed(key)}: a key cannot be read"
+                f" ({error}); use values that fit {', '.join(map(str, types))}, the"
+                " type in which the keys of all streams are compared"
+            ) from error
+
+    def _attributes(
+        self, position: int, rows: pa.RecordBatch
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        """The hash that rows are found by first, that of each attribute, and who has none.
+
+        A row whose own columns of one attribute differ can match nothing.
+        """
+        stream = self.plan.streams[position]
+        own = own_attributes(stream)
+        hashes = np.empty((rows.num_rows, most_attributes(self.plan)), np.uint64)
+        unfit = NO_FLAGS
+        for column, number in enumerate(stream.attributes):
+            place = own.index(number)
+            key, kind = [stream.key[column]], [stream.key_types[column]]
+            values, null = self._keys(stream, key, kind, rows)
+            unfit = _either(unfit, null)
+            if number in stream.attributes[:column]:
+                unfit = _either(unfit, hashes[:, place] != values)
+            hashes[:, place] = values
+        first = self.sets[position][0]
+        hashed = hashes[:, own.index(first[0])].copy()
+        for number in first[1:]:
+            fold_words(hashed, np.ascontiguousarray(hashes[:, own.index(number)]))
+        return hashed, hashes, unfit
+
+    def _common_worth(self) -> pa.DataType | None:
+        """The type to compare worths in, where those of different types share a budget."""
+        types = {
+            plain_type(stream.schema.field(stream.worth).type)
+            for stream in self.plan.streams
+            if stream.worth is not None
+        }
+        if self.plan.total is None or len(types) == 1:
+            return None
+        in_time = any(pa.types.is_timestamp(kind) or pa.types.is_date(kind) for kind in types)
+        return pa.timestamp("us") if in_time else pa.float64()
+
+
+def _importances(
+    stream: StreamPlan, rows: pa.RecordBatch
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """How important rows are, and of which that is not known (empty if of all)."""
+    column = _plain(rows.column(stream.weight)).cast(pa.float64())
+    values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
+    unknown = np.isnan(values)
+    wrong = (values < 0) | (values == np.inf)
+    if wrong.any():
+        raise InputError(
+            f"stream {stream.name!r}, column {stream.weight!r}: the importance"
+            f" {values[wrong][0]} of a row is no number of 0 or more; make it one"
+        )
+    return values, unknown if unknown.any() else NO_FLAGS
+
+
+def times_of(
+    column: pa.Array, kind: pa.DataType, where: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The times in a column, and which are null (empty if none).
+
+    Args:
+        column: the times.
+        kind: the type in which times are compared.
+        where: the column, as it shall stand in a message.
+    """
+    plain = _plain(column)
+    null = _mask(plain.is_null()) if plain.null_count else NO_FLAGS
+    try:
+        times = _words(plain.cast(options=_to_coarser(kind)), 0)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"{where}: a time cannot be read ({error}); use times that fit {kind}"
+        ) from error
+    if times.size and (times.min() < -FARTHEST or times.max() > FARTHEST):
+        worst = times[np.argmax(np.abs(times.astype(np.float64)))]
+        raise InputError(f"{where}: the time {worst} is beyond ±2^61; use a coarser unit")
+    return times, null
+
+
+def key_hash(
+    rows: pa.RecordBatch, columns: Sequence[str], types: Sequence[pa.DataType]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """The hash of each row's key, and which keys are null (empty if none)."""
+    hashed: npt.NDArray[np.uint64] | None = None
+    null = NO_FLAGS
+    for name, kind in zip(columns, types, strict=True):
+        column = _plain(rows.column(name)).cast(kind)
+        if column.null_count:
+            null = _either(null, _mask(column.is_null()))
+        for words in _key_words(column):
+            if hashed is None:
+                hashed = hash_words(words)
+            else:
+                fold_words(hashed, words)
+    return np.zeros(rows.num_rows, np.uint64) if hashed is None else hashed, null
+
+
+def needs_check(types: Sequence[pa.DataType]) -> bool:
+    """Whether different keys could have equal hashes: not if a key is a single word, or none."""
+    if not types:
+        return False
+    return len(types) > 1 or not _fixed(types[0]) or types[0].bit_width > 64
+
+
+def _fixed(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _key_words(column: pa.Array) -> list[npt.NDArray[np.uint64]]:
+    """A key column as one or more columns of 64-bit words."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        words = np.frombuffer(column.buffers()[1], np.uint64)
+        wide = kind.bit_width // 64
+        used = words[column.offset * wide : (column.offset + len(column)) * wide]
+        return [np.ascontiguousarray(used[word::wide]) for word in range(wide)]
+    if _fixed(kind):
+        return [_words(column, 0).view(np.uint64)]
+    large = column.cast(pa.large_binary())
+    _, offsets, data = large.buffers()
+    positions = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return [hash_strings(positions, content)]
+
+
+def _words(column: pa.Array, null: int) -> npt.NDArray[np.int64]:
+    """A fixed-width column as 64-bit integers."""
+    if pa.types.is_timestamp(column.type) or pa.types.is_date64(column.type):
+        column = column.view(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.view(pa.int32())
+    elif pa.types.is_uint64(column.type):
+        column = column.view(pa.int64())
+    if column.null_count:
+        column = column.fill_null(bool(null) if pa.types.is_boolean(column.type) else null)
+    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def _order_key(column: pa.Array, common: pa.DataType | None) -> npt.NDArray[np.int64]:
+    """Integers in the order of the column's values, null and NaN below all."""
+    order: npt.NDArray[np.int64]
+    if common is not None:
+        zone = column.type.tz if pa.types.is_timestamp(column.type) else None
+        kind = pa.timestamp(common.unit, zone) if pa.types.is_timestamp(common) else common
+        column = column.cast(kind, safe=False)
+    if pa.types.is_decimal(column.type) or pa.types.is_floating(column.type):
+        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False).copy()
+        values[np.isnan(values)] = -np.inf
+        values += 0.0  # one zero only
+        bits = values.view(np.int64)
+        order = np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
+    elif pa.types.is_uint64(column.type):
+        order = _words(column, 0) ^ np.int64(-(2**63))
+    else:
+        order = _words(column, 0)
+    if column.null_count:
+        order = np.where(_mask(column.is_null()), np.iinfo(np.int64).min, order)
+    return order
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """The values themselves: a dictionary may hold a null, which its indices do not show."""
+    return column.cast(plain_type(column.type))
+
+
+def _to_coarser(kind: pa.DataType) -> pc.CastOptions:
+    """A cast that may drop fractions of a unit of time, but no more."""
+    return pc.CastOptions(target_type=kind, allow_time_truncate=True)
+
+
+def _mask(flags: pa.Array) -> npt.NDArray[np.bool_]:
+    return flags.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _either(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    if one.size and other.size:
+        return one | other
+    return one if one.size else other
+
+
+def merged(parts: Sequence[InputRows]) -> Batch:
+    """One batch of several inputs' rows, by (arrival time, input, order of arrival)."""
+    if len(parts) == 1:
+        only = parts[0]
+        return Batch(*only[:6], only.importance, only.hashes, only.visiting, only.values)
+    starts = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([part.time.size for part in parts], out=starts[1:])
+    # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
+    order = np.empty(starts[-1], np.int64)
+    merge_order(np.concatenate([part.arrival_time for part in parts]), starts, order)
+    null, worth, importance, hashes = NO_FLAGS, NO_NUMBERS, UNWEIGHTED, NO_ATTRIBUTES
+    values = concatenated_values([part.values for part in parts])
+    values = values[order] if values.size else values
+    if any(part.null.size for part in parts):
+        null = np.concatenate([_or_none(part.null, part.time.size) for part in parts])[order]
+    if any(part.worth.size for part in parts):
+        worth = np.concatenate([part.worth for part in parts])[order]
+    if any(part.importance.size for part in parts):
+        importance = np.concatenate([part.importance for part in parts])[order]
+    if any(part.hashes.size for part in parts):
+        hashes = np.concatenate([part.hashes for part in parts])[order]
+    columns = tuple(np.concatenate([part[i] for part in parts]) for i in range(4))
+    ordered = tuple(np.empty_like(column) for column in columns)
+    put_in_order(order, columns, ordered)
+    return Batch._make([*ordered, null, worth, importance, hashes, NO_FLAGS, values])
+
+
+def concatenated_values(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """What is compared of the rows of several parts; all are of one type, rows or not."""
+    width = max((part.shape[1] for part in parts if part.ndim == 2), default=0)
+    if width == 0:
+        return np.concatenate(parts)
+    # Of an input without any vector yet it is not known how wide they are: its rows are all null.
+    padded = [
+        part if part.shape[1] == width else np.zeros((len(part), width), part.dtype)
+        for part in parts
+    ]
+    return np.concatenate(padded)
+
+
+def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
+    return mask if mask.size else np.zeros(size, np.bool_)
+
+
+def newest_time(plan: Plan, position: int, rows: pa.RecordBatch) -> int:
+    """The newest time of rows of an input that can take part in the join; NEVER if there is none.
+
+    As the clock knows it: rows without a time, a key or a stream do not move it.
+    """
+    stream = plan.streams[position]
+    if stream.time is None or rows.num_rows == 0:
+        return NEVER
+    needed = [rows.column(name) for name in (*stream.key, *stream.compared)]
+    if plan.by is not None:
+        needed.append(rows.column(plan.by))
+    time = rows.column(stream.time)
+    for column in needed:
+        if column.null_count:
+            time = pc.if_else(column.is_valid(), time, pa.scalar(None, time.type))
+    newest = pc.max(time)
+    if not newest.is_valid:
+        return NEVER
+    row = pc.index(time, newest).as_py()
+    return int(Ingest(plan)._times(stream, rows.slice(row, 1), 0)[0][0])
+
+
+def in_order_of_time(rows: InputRows) -> InputRows:
+    """The rows of a batch whose order of arrival is not known, by time."""
+    if (rows.time[1:] >= rows.time[:-1]).all():
+        return rows._replace(arrival_time=rows.time)
+    order = np.argsort(rows.time, kind="stable")
+    columns = [column[order] if column.size else column for column in rows]
+    return InputRows._make(columns)._replace(arrival_time=rows.time[order])

@@ -1,0 +1,323 @@
+"""The loop: take → arrive → expire → gate → probe → emit → admit or evict → insert.
+
+Written once, for every kind of join. The types of the components' states pick what happens at each
+step when the loop is compiled. Rows are processed one after the other, as docs/meaning.md says, and
+the loop can be left and entered again in the middle of a row's results.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamshed.engine.batch import (
+    AT,
+    BEFORE,
+    GROUPS,
+    IDLE,
+    NEXT,
+    PROBED,
+    SAMPLE_SHIFT,
+    SHIFT,
+    STAGE,
+    TAKEN,
+)
+from streamshed.engine.clock import (
+    advance_stream,
+    arrive,
+    drop_useless,
+    expire,
+    is_visitor,
+    note_recent,
+    recent_place,
+)
+from streamshed.engine.gate.hooks import (
+    admit,
+    ends_before,
+    goes_aside,
+    is_round_over,
+    must_adapt,
+    on_joined,
+    on_work,
+    release,
+    rows_of,
+    take_next,
+)
+from streamshed.engine.match.hooks import (
+    before_arrival,
+    begin_probe,
+    is_matchable,
+    next_match,
+    on_settled,
+    prefetch_rows,
+    restore_row,
+    row_hash,
+    set_newcomer,
+    stores_rows,
+    work_before,
+    work_done,
+)
+from streamshed.engine.match.hooks import insert_row as index_row
+from streamshed.engine.observe.sampling import may_be_followed
+from streamshed.engine.observe.tracking import expire_followed, follow
+from streamshed.engine.sink import (
+    count_result,
+    importance_of,
+    is_full,
+    latest_time,
+    result_width,
+    within_windows,
+    write,
+)
+from streamshed.engine.store import (
+    count,
+    evict_down,
+    insert,
+    is_bounded,
+    make_room,
+    pin,
+    place_row,
+    remove,
+    unpin,
+    worth_of,
+)
+from streamshed.kernels.compiling import kernel, loop
+from streamshed.kernels.core import (
+    ARRIVALS,
+    ARRIVED,
+    EXPIRED,
+    FILTERED,
+    NEVER,
+    NONE,
+    OVERDUE,
+    PINNED,
+    RESULTS,
+    SHED,
+    STORED,
+)
+from streamshed.kernels.hooks import mark, on_arrival, on_insert, on_restore, on_result
+from streamshed.kernels.table import ONE, home_shift, key_lanes, lane_of
+
+DONE, FULL, DUE, ROUND_OVER = range(4)
+"""Why the loop was left: the batch is done; the sink is full; the throttle is to be set anew; or
+memory is to be looked at by a join that spills."""
+
+
+@loop
+def run(core, matcher, policy, sample, throttle, queue, router, batch, work, out):  # type: ignore[no-untyped-def]
+    """Process a batch, or what is left of it, until it is done or the loop has to be left."""
+    cursor = work.cursor
+    cursor[SHIFT] = np.int64(home_shift(core.table))
+    cursor[SAMPLE_SHIFT] = np.int64(home_shift(sample.core.table))
+    shift = np.uint64(cursor[SHIFT])
+    rows = rows_of(queue, batch)
+    size = batch.time.size
+    while True:
+        if cursor[STAGE] == IDLE:
+            i = cursor[NEXT]
+            if i == size:
+                break
+            at, come = take_next(queue, policy, core, batch, i)
+            cursor[NEXT] = i + come
+            if at == NONE:
+                continue
+            cursor[AT] = at
+            cursor[STAGE] = TAKEN
+            prefetch_rows(matcher, core, batch, i, shift)
+        at = cursor[AT]
+        if cursor[STAGE] == TAKEN:
+            if must_adapt(throttle, rows, at):
+                return DUE
+            if ends_before(router, core, rows, at):
+                return ROUND_OVER
+            cursor[STAGE] = IDLE
+            if not _enter(core, matcher, policy, sample, throttle, router, rows, work, out, at):
+                release(queue, at)
+                if is_round_over(router):
+                    return ROUND_OVER
+                continue
+            key = core.numbers[PINNED]
+            if begin_probe(matcher, throttle, core, rows, work, at, key, shift):
+                cursor[STAGE] = PROBED
+        if cursor[STAGE] == PROBED:
+            if not _emit(core, matcher, policy, throttle, rows, work, out, at, shift):
+                return FULL
+            cursor[STAGE] = IDLE
+        on_work(throttle, core, lane_of(core, rows.stream[at]), work_done(matcher, core, work))
+        _settle(core, matcher, policy, sample, rows, work, at, shift)
+        release(queue, at)
+        on_joined(router, rows, at)
+        if is_round_over(router):
+            return ROUND_OVER
+    if core.settings.lazy and core.settings.timed and core.numbers[OVERDUE] == 0:
+        expire(core, matcher, policy, shift)
+    cursor[NEXT] = 0
+    return DONE
+
+
+@kernel
+def _enter(core, matcher, policy, sample, throttle, router, rows, work, out, at):  # type: ignore[no-untyped-def]
+    """Let a row arrive; False if it is not probed now."""
+    shift = np.uint64(work.cursor[SHIFT])
+    before_arrival(matcher, policy, core, rows, work, at)
+    if not arrive(core, matcher, policy, rows, out, at, shift):
+        return False
+    drop_useless(core, matcher, policy, throttle, shift)
+    if goes_aside(router, matcher, core, rows, at, shift):
+        return False
+    if not is_matchable(matcher, core, rows, at):
+        count(core, rows.stream[at], FILTERED, 1)
+        return False
+    if not admit(throttle, core, rows, at):
+        _turn_away(core, policy, sample, rows, work, at)
+        return False
+    if core.lanes[lane_of(core, rows.stream[at])].last > 0:
+        _move_row_window(core, matcher, policy, sample, rows.stream[at], work.cursor)
+    pin(core, row_hash(matcher, rows, at), shift)
+    set_newcomer(matcher, policy, core, rows, at, shift)
+    on_arrival(policy, core, rows, at)
+    work.cursor[BEFORE] = work_before(matcher, core)
+    return True
+
+
+@kernel
+def _turn_away(core, policy, sample, rows, work, at):  # type: ignore[no-untyped-def]
+    """Shed a row for which there is no time; all that it would have made is missed."""
+    count(core, rows.stream[at], SHED, 1)
+    work.cursor[BEFORE] = core.numbers[RESULTS]
+    if may_be_followed(sample, rows.hash[at]):
+        follow(core, policy, sample, rows, work, at)
+
+
+@kernel
+def _move_row_window(core, matcher, policy, sample, stream, cursor):  # type: ignore[no-untyped-def]
+    """Let a stream's row window move on by the row that has arrived."""
+    place = recent_place(core, stream)
+    left = core.recent[place]
+    arrival, row, followed = left.arrival, left.row, left.followed
+    core.recent[place].arrival = NONE
+    if arrival == NONE:
+        return
+    if row != NONE and core.rows[row].arrival == arrival:
+        count(core, stream, EXPIRED, 1)
+        remove(core, matcher, policy, row, np.uint64(cursor[SHIFT]))
+    if followed != NONE and sample.core.rows[followed].arrival == arrival:
+        expire_followed(core, policy, sample, followed, np.uint64(cursor[SAMPLE_SHIFT]))
+
+
+@kernel
+def _emit(core, matcher, policy, throttle, rows, work, out, at, shift):  # type: ignore[no-untyped-def]
+    """Make the results of a row, one combination of partners after the other; False if full."""
+    key, stream, time = core.numbers[PINNED], rows.stream[at], rows.time[at]
+    pattern = key_lanes(core, key) | (ONE << np.uint64(lane_of(core, stream)))
+    while True:
+        if is_full(out, result_width(core, work.cursor[GROUPS])):
+            return False
+        if not next_match(matcher, throttle, core, rows, work, at, shift):
+            return True
+        latest = latest_time(core, rows, work, at)
+        if within_windows(core, rows, work, at, latest):
+            importance = importance_of(core, rows, work, at)
+            write(out, core, matcher, rows, work, at, latest, importance)
+            groups = work.cursor[GROUPS]
+            on_result(throttle, core, key, stream, time, pattern, work.groups, groups)
+            on_result(policy, core, key, stream, time, pattern, work.groups, groups)
+            count_result(core, importance)
+
+
+@kernel
+def _settle(core, matcher, policy, sample, rows, work, at, shift):  # type: ignore[no-untyped-def]
+    """Admit a row that was probed, evict while its pool is full, and store it; or refuse it."""
+    key, stream = core.numbers[PINNED], rows.stream[at]
+    if is_visitor(rows, at):
+        unpin(core, key, shift)
+        return
+    if not stores_rows(matcher, core):
+        count(core, stream, EXPIRED, 1)
+        on_settled(matcher, policy, core, key, False)
+        unpin(core, key, shift)
+        return
+    followed = np.int64(NONE)
+    if may_be_followed(sample, rows.hash[at]):
+        followed = np.int64(follow(core, policy, sample, rows, work, at))
+    arrival = core.numbers[ARRIVALS] - 1
+    pattern = key_lanes(core, key) | (ONE << np.uint64(lane_of(core, stream)))
+    time, worth = rows.time[at], worth_of(rows, at)
+    if is_bounded(core, stream) and not make_room(
+        core, matcher, policy, stream, time, worth, key, shift
+    ):
+        count(core, stream, SHED, 1)
+        note_recent(core, stream, arrival, NONE, followed)
+        on_settled(matcher, policy, core, key, False)
+        unpin(core, key, shift)
+        return
+    row = insert(core, matcher, policy, rows, at, key, arrival, pattern)
+    count(core, stream, STORED, 1)
+    note_recent(core, stream, arrival, row, followed)
+    on_settled(matcher, policy, core, key, True)
+    core.numbers[PINNED] = NONE
+
+
+@loop
+def advance(core, matcher, policy, times):  # type: ignore[no-untyped-def]
+    """Let time go on to what has been seen of each stream elsewhere, and expire."""
+    shift = home_shift(core.table)
+    moved = False
+    for lane in range(times.size):
+        if times[lane] != NEVER and advance_stream(core, lane, times[lane]):
+            moved = True
+    if moved:
+        expire(core, matcher, policy, shift)
+
+
+@loop
+def restore_rows(core, matcher, policy, batch, arrivals, marks, anew):  # type: ignore[no-untyped-def]
+    """Store the rows of a checkpoint again, in the order of their arrival.
+
+    Args:
+        core: the state of the join.
+        matcher: of which the indexes are empty.
+        policy: its state, with what it knew of each row, or a new one.
+        batch: the rows.
+        arrivals: their arrival numbers.
+        marks: what the policy said of them.
+        anew: whether the policy is another, and takes them as newcomers.
+    """
+    shift = home_shift(core.table)
+    for i in range(batch.time.size):
+        key = pin(core, row_hash(matcher, batch, i), shift)
+        restore_row(matcher, policy, core, batch, i, shift)
+        if anew:
+            on_arrival(policy, core, batch, i)
+        row = place_row(core, batch, i, key, arrivals[i])
+        index_row(matcher, policy, core, row)
+        if is_bounded(core, batch.stream[i]):
+            if anew:
+                on_insert(policy, core, row, key_lanes(core, key), worth_of(batch, i))
+            else:
+                on_restore(policy, core, row, marks[i])
+        on_settled(matcher, policy, core, key, True)
+        core.numbers[PINNED] = NONE
+
+
+@loop
+def evict_to_budget(core, matcher, policy):  # type: ignore[no-untyped-def]
+    """Evict until every pool is within its budget, after the budget was lowered."""
+    shift = home_shift(core.table)
+    for pool in range(core.settings.pools):
+        evict_down(core, matcher, policy, pool, shift)
+
+
+@loop
+def withdraw(core, batch, i):  # type: ignore[no-untyped-def]
+    """Forget a row that has arrived but could not be probed: it is as if it had not come."""
+    count(core, batch.stream[i], ARRIVED, -1)
+    core.numbers[ARRIVALS] -= 1
+    unpin(core, core.numbers[PINNED], home_shift(core.table))
+
+
+@loop
+def read_marks(core, policy, rows, marks):  # type: ignore[no-untyped-def]
+    """Ask the policy for the marks of rows."""
+    for i in range(rows.size):
+        if is_bounded(core, core.rows[rows[i]].stream):
+            marks[i] = mark(policy, core, rows[i])

@@ -1,0 +1,1 @@
+"""Matchers: which stored rows make results with a newcomer, one file for each kind of join."""

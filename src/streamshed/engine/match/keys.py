@@ -1,0 +1,372 @@
+"""The matcher of streams that share a key, complete or partial.
+
+Partners are collected in groups, one for each stream; then one choice from every group after the
+other is a result. The choices stay as they are when the loop is left, and go on from there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.engine.batch import GROUPS, LOOKED, MIXED
+from streamshed.engine.gate.hooks import is_probed, lookback, on_candidates
+from streamshed.engine.match import hooks
+from streamshed.kernels.compiling import implements, kernel
+from streamshed.kernels.core import NONE, PINNED, Field
+from streamshed.kernels.hooks import counts_matches, has_matches, on_match, on_newcomer
+from streamshed.kernels.machine import ones, prefetch
+from streamshed.kernels.table import ONE, key_hash, key_head, key_lanes, lane_of, sweep_of
+
+CACHED = 1 << 14
+"""Directories up to this size, and what hangs below them, stay in the cache by themselves."""
+
+
+class Keys(NamedTuple):
+    """The matcher's state: the key table of the core is nearly all it needs."""
+
+    newcomer: npt.NDArray[np.int64]  # the stream of the row that is probed, or NONE
+
+
+def keys_layout() -> dict[str, Field]:
+    """The arrays of `Keys`."""
+    return {"newcomer": Field("once", np.int64, NONE)}
+
+
+@implements(hooks.set_newcomer, Keys)
+def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
+    """Tell the policy how important a newcomer is, and how many stored rows it matches."""
+    matches = np.int64(0)
+    counted = counts_matches(policy)
+    if counted > 0:
+        change = 1 if counted > 1 else 0
+        matches = _meet(policy, core, core.numbers[PINNED], batch.stream[i], change)
+        matcher.newcomer[0] = batch.stream[i]
+    on_newcomer(policy, core, newcomer_importance(batch, i), matches)
+
+
+@implements(hooks.restore_row, Keys)
+def _restore_row(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
+    hooks.set_newcomer(matcher, policy, core, batch, i, shift)
+
+
+@implements(hooks.on_settled, Keys)
+def _on_settled(matcher, policy, core, key, stored):  # type: ignore[no-untyped-def]
+    if counts_matches(policy) > 1 and not stored:
+        _meet(policy, core, key, matcher.newcomer[0], -1)
+    matcher.newcomer[0] = NONE
+
+
+@implements(hooks.remove_row, Keys)
+def _remove_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
+    if counts_matches(policy) > 1 and has_matches(policy, core, row):
+        key, stream = np.int64(core.rows[row].key), np.int64(core.rows[row].stream)
+        _meet(policy, core, key, stream, -1)
+        newcomer = matcher.newcomer[0]
+        if newcomer not in (NONE, stream) and key == core.numbers[PINNED]:
+            on_match(policy, core, NONE, -1)
+
+
+@kernel
+def newcomer_importance(batch, i):  # type: ignore[no-untyped-def]
+    """How important a newcomer is; 1 where rows are not weighted."""
+    return batch.importance[i] if batch.importance.size > 0 else 1.0
+
+
+@kernel
+def _meet(policy, core, key, stream, change):  # type: ignore[no-untyped-def]
+    """Count the stored rows of other streams that have a key, and let them know of the change."""
+    matches = np.int64(0)
+    for lane in range(core.settings.lanes):
+        head = key_head(core, key, lane)
+        row = head
+        while row != NONE:
+            if core.rows[row].stream != stream:
+                matches += 1
+                if change != 0:
+                    on_match(policy, core, row, change)
+            row = np.int64(core.rows[row].older)
+            if row == head:
+                break
+    return matches
+
+
+@implements(hooks.prefetch_rows, Keys)
+def _prefetch_rows(matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
+    if core.table.size > CACHED:
+        prefetch_keys(matcher, core, batch, i, shift)
+
+
+@kernel
+def prefetch_keys(matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
+    """Ask for the memory that the next rows will need of the key table.
+
+    With windows larger than the cache this halves the time of a row.
+    """
+    words = core.settings.key_words
+    if i + 12 < batch.hash.size:
+        prefetch(core.table, np.int64(hooks.row_hash(matcher, batch, i + 12) >> shift))
+        key = likely_key(core, hooks.row_hash(matcher, batch, i + 8), shift)
+        prefetch(core.keys, key * words)
+        key = likely_key(core, hooks.row_hash(matcher, batch, i + 4), shift)
+        prefetch(core.rows, max(0, key_head(core, key, lane_of(core, batch.stream[i + 4]))))
+    first = core.lanes[sweep_of(core, batch.stream[i])].first
+    if first == NONE:
+        return
+    # The rows of this lane that expire next: their keys' places, and the rows themselves.
+    prefetch(core.table, np.int64(key_hash(core, core.rows[first].key) >> shift))
+    second = core.rows[first].after
+    if second != NONE:
+        prefetch(core.keys, core.rows[second].key * words)
+        prefetch(core.rows, core.rows[second].older)
+        prefetch(core.rows, max(0, core.rows[second].after))
+
+
+@kernel
+def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
+    """The key that stands where a hash would be sought first, or any if there is none.
+
+    Without a branch: whether a key is there cannot be foretold, and a wrong guess of the processor
+    costs more than a prefetch in vain.
+    """
+    entry = core.table[np.int64(hashed >> shift)] & np.uint64(0xFFFFFFFF)
+    return max(0, np.int64(entry) - 1)
+
+
+@implements(hooks.begin_probe, Keys)
+def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: ignore[no-untyped-def]
+    gather(core, throttle, batch, work, i, key)
+    if work.cursor[GROUPS] == 0:
+        return False
+    first_choice(work)
+    return True
+
+
+@implements(hooks.next_match, Keys)
+def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore[no-untyped-def]
+    return next_choice(work)
+
+
+@kernel
+def first_choice(work):  # type: ignore[no-untyped-def]
+    """Go to before the first choice of partners; `next_choice` then chooses the first."""
+    groups = work.cursor[GROUPS]
+    for group in range(groups):
+        work.groups[group].choice = work.groups[group].start
+        work.groups[group].row = work.partners[work.groups[group].start]
+    work.groups[groups - 1].choice -= 1
+
+
+@kernel
+def next_choice(work):  # type: ignore[no-untyped-def]
+    """Go on to the next choice of partners; False if there is none."""
+    group = work.cursor[GROUPS] - 1
+    while group >= 0:
+        choice = work.groups[group].choice + 1
+        if choice < work.groups[group + 1].start:
+            work.groups[group].choice = choice
+            work.groups[group].row = work.partners[choice]
+            return True
+        start = work.groups[group].start
+        work.groups[group].choice = start
+        work.groups[group].row = work.partners[start]
+        group -= 1
+    return False
+
+
+@kernel
+def gather(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
+    """Collect the partners of a row by stream; no groups if it completes nothing.
+
+    Args:
+        core: the state of the join.
+        throttle: says what of the windows is probed.
+        batch: the rows.
+        work: room for the partners.
+        i: the row.
+        key: its key.
+    """
+    settings = core.settings
+    work.cursor[GROUPS] = 0
+    work.cursor[MIXED] = 0
+    work.cursor[LOOKED] = 0
+    if settings.by:
+        _gather_by_stream(core, throttle, batch, work, i, key)
+        return
+    stream = np.int64(batch.stream[i])
+    others = key_lanes(core, key) & ~(ONE << np.uint64(stream))
+    present = ones(others)
+    if present + 1 < settings.at_least:
+        return
+    groups = 0
+    filled = 0
+    for lane in range(settings.lanes):
+        if (others >> np.uint64(lane)) & ONE == np.uint64(0):
+            continue
+        work.groups[groups].start = filled
+        filled = collect(core, throttle, batch, work, i, key, lane, filled)
+        on_candidates(throttle, core, stream, lane, filled - work.groups[groups].start)
+        if filled > work.groups[groups].start:
+            groups += 1
+        elif settings.complete:
+            return
+    work.groups[groups].start = filled
+    if groups + 1 >= settings.at_least:
+        work.cursor[GROUPS] = groups
+
+
+@kernel
+def collect(core, throttle, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
+    """Append the rows below an entry that are within their windows together with a row."""
+    rows = core.rows
+    time = batch.time[i]
+    stream = batch.stream[i]
+    own = lane_of(core, stream)
+    reach = core.lanes[own].window
+    window = lookback(throttle, core, own, lane)
+    head = key_head(core, key, lane)
+    row = head
+    looked = 0
+    while True:
+        ahead = rows[row].time - time
+        if -ahead > window:  # all that follow are older still
+            break
+        looked += 1
+        fits = ahead <= reach and rows[row].stream != stream
+        if fits and is_probed(throttle, core, own, lane, -ahead, row):
+            work.partners[filled] = row
+            filled += 1
+            if ahead > 0:
+                work.cursor[MIXED] = 1
+        row = np.int64(rows[row].older)
+        if row == head:
+            break
+    work.cursor[LOOKED] += looked
+    return filled
+
+
+@kernel
+def _gather_by_stream(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
+    """The same where one list holds the rows of all streams: sort them into groups."""
+    if key_head(core, key, 0) == NONE:
+        return
+    rows = core.rows
+    if core.settings.sweeps == 1:
+        filled = collect(core, throttle, batch, work, i, key, 0, 0)
+    else:
+        filled = _collect_in_two_steps(core, throttle, batch, work, i, key)
+    on_candidates(throttle, core, 0, 0, filled)
+    groups = 0
+    for j in range(filled):
+        stream = rows[work.partners[j]].stream
+        if work.group_of[stream] == NONE:
+            work.group_of[stream] = groups
+            work.groups[groups].start = 0
+            groups += 1
+        work.groups[work.group_of[stream]].start += 1
+    total = 0
+    for group in range(groups):
+        size = work.groups[group].start
+        work.groups[group].start = total
+        work.groups[group].choice = total
+        total += size
+    work.groups[groups].start = total
+    # The second half of the room for partners takes them in order of their groups.
+    for j in range(filled):
+        row = work.partners[j]
+        group = work.group_of[rows[row].stream]
+        work.partners[filled + work.groups[group].choice] = row
+        work.groups[group].choice += 1
+    for j in range(filled):
+        row = work.partners[filled + j]
+        work.partners[j] = row
+        work.group_of[rows[row].stream] = NONE
+    if groups + 1 >= core.settings.at_least:
+        work.cursor[GROUPS] = groups
+
+
+@kernel
+def _collect_in_two_steps(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
+    """Collect the rows of a key where windows differ by stream (SNJoin, section 2.4).
+
+    Up to the shortest window all rows of other streams are partners; from there to the longest each
+    is asked for its own.
+    """
+    rows, lanes = core.rows, core.lanes
+    time = batch.time[i]
+    stream = batch.stream[i]
+    reach = lanes[sweep_of(core, stream)].window
+    farthest = lookback(throttle, core, 0, 0)
+    filled = 0
+    looked = 0
+    head = key_head(core, key, 0)
+    row = head
+    while True:
+        behind = time - rows[row].time
+        if behind > farthest:
+            break
+        looked += 1
+        fits = rows[row].stream != stream and -behind <= reach
+        if fits and behind > core.settings.shortest:
+            fits = behind <= lanes[sweep_of(core, rows[row].stream)].window
+        if fits and is_probed(throttle, core, 0, 0, behind, row):
+            work.partners[filled] = row
+            filled += 1
+            if behind < 0:
+                work.cursor[MIXED] = 1
+        row = np.int64(rows[row].older)
+        if row == head:
+            break
+    work.cursor[LOOKED] += looked
+    return filled
+
+
+@kernel
+def choices(core, batch, work, i):  # type: ignore[no-untyped-def]
+    """The number of results that a row completes with the partners gathered, as a float.
+
+    Nothing is enumerated: a choice of one partner from each group is a result, and where the
+    members must also fit each other, those of each latest member are counted together.
+    """
+    groups = work.cursor[GROUPS]
+    if groups == 0:
+        return 0.0
+    time = batch.time[i]
+    if work.cursor[MIXED] == 0 or not core.settings.complete:
+        number = 1.0
+        for group in range(groups):
+            number *= work.groups[group + 1].start - work.groups[group].start
+        return number
+    number = _led_by(core, work, groups, NONE, time)
+    for group in range(groups):
+        for j in range(work.groups[group].start, work.groups[group + 1].start):
+            latest = core.rows[work.partners[j]].time
+            if latest <= time:  # as are all that follow, in order of age
+                break
+            number += _led_by(core, work, groups, group, latest)
+    return number
+
+
+@kernel
+def _led_by(core, work, groups, leader, latest):  # type: ignore[no-untyped-def]
+    """The choices whose latest member is a given one of a group (NONE: the newcomer).
+
+    Of members of equal time the one of the last group is called the latest. The newcomer is within
+    its window of each of its partners already.
+    """
+    number = 1.0
+    for group in range(groups):
+        if group == leader:
+            continue
+        fitting = 0
+        for j in range(work.groups[group].start, work.groups[group + 1].start):
+            row = work.partners[j]
+            behind = latest - core.rows[row].time
+            if behind > core.lanes[core.rows[row].stream].window:
+                break
+            if behind > 0 or (behind == 0 and (leader == NONE or group < leader)):
+                fitting += 1
+        number *= fitting
+    return number

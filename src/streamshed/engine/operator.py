@@ -1,0 +1,874 @@
+"""A running join: its components put together, driven batch by batch, saved and restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.columns import shown_names
+from streamshed.engine.allocation import (
+    allowed,
+    directory,
+    empty_core,
+    enough,
+    first_shape,
+    roomier,
+)
+from streamshed.engine.batch import (
+    AT,
+    IDLE,
+    NEXT,
+    NO_NUMBERS,
+    STAGE,
+    UNWEIGHTED,
+    Batch,
+    allocate_work,
+)
+from streamshed.engine.checkpoint import (
+    ARRIVAL,
+    MARK,
+    TIME,
+    Delta,
+    Head,
+    SegmentName,
+    Snapshot,
+)
+from streamshed.engine.compaction import compact_segments
+from streamshed.engine.component import Arrays, Component
+from streamshed.engine.gate.hooks import InMemory, NoQueue, Unthrottled
+from streamshed.engine.gate.portions import LOOP, REST
+from streamshed.engine.gate.queue import ArrivalQueue
+from streamshed.engine.gate.throttle import Controller
+from streamshed.engine.ingest import Ingest, InputRows, StreamNames
+from streamshed.engine.loop import (
+    DONE,
+    DUE,
+    ROUND_OVER,
+    advance,
+    evict_to_budget,
+    read_marks,
+    restore_rows,
+    run,
+    withdraw,
+)
+from streamshed.engine.match.matcher import Matcher
+from streamshed.engine.match.relation_matcher import RelationMatcher
+from streamshed.engine.observe.sample import (
+    OF_ROWS,
+    OF_SAMPLE,
+    SAMPLE,
+    SIEVE,
+    TRUE,
+    in_use,
+    new_sample,
+    places_of,
+    sample_bytes,
+    sample_room,
+    tallied,
+    tallied_lately,
+)
+from streamshed.engine.observe.sampling import count_followed, sample_layout
+from streamshed.engine.observe.tracking import follow_again
+from streamshed.engine.payload import Payload, Places
+from streamshed.engine.restore import (
+    Rows,
+    bare,
+    find_recent,
+    in_order,
+    kept,
+    read_again,
+    rows_again,
+)
+from streamshed.engine.results import NO_UPDATES, UPDATES, build_results
+from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, allocate_buffer
+from streamshed.estimates import Tally
+from streamshed.kernels.core import (
+    ARRIVALS,
+    BOUNDLESS,
+    CLOCK,
+    FATES,
+    FIRST_SEEN,
+    KEYS_USED,
+    NEWEST,
+    OVERDUE,
+    RESULTS,
+    ROW,
+    ROWS_USED,
+    SHED,
+    TOTAL_IMPORTANCE,
+    Field,
+    Memory,
+    Shape,
+    core_layout,
+    grown,
+    make,
+)
+from streamshed.ledger import Ledger, StreamLedger
+from streamshed.plan.plan import Plan, WindowPlan
+from streamshed.policies import Exact, Policy
+from streamshed.selection import KEY
+
+if TYPE_CHECKING:
+    from streamshed.engine.gate.spill import Spill
+
+CHUNK = 1 << 16
+"""Rows handed to the loop at once: room is made for so many before it starts."""
+OUTPUT = 1 << 16
+"""Results in the output buffer."""
+
+CORE, POLICY, MARKS = "core.", "policy.", "marks"
+"""What the names of the arrays begin with, and the name of the policy's marks."""
+
+
+class Block(NamedTuple):
+    """Some results: for each its time, and the places of its members' rows.
+
+    `ends` says where each result's members end where their number varies; `updates` which arrivals
+    made the results, and which they extend, where a column names the streams; `payload` where the
+    members' rows are kept.
+    """
+
+    time: npt.NDArray[np.int64]
+    members: Places
+    ends: npt.NDArray[np.int64]
+    payload: Sequence[Payload]
+    importance: npt.NDArray[np.float64] = UNWEIGHTED
+    updates: npt.NDArray[Any] = NO_UPDATES
+
+
+@dataclass(frozen=True)
+class Late:
+    """Rows that came too late: of which stream, and where they are kept."""
+
+    stream: npt.NDArray[np.int32]
+    payload: Places
+
+
+class Operator:
+    """A running join.
+
+    `streamshed.engine.build.build_operator` puts it together.
+
+    Args:
+        plan: the join, checked against its inputs.
+        ingest: reads its inputs.
+        matcher: finds the partners of rows.
+        whole: whether all columns of the plan are kept: checkpoints and late rows need them.
+        memory: where the arrays are.
+
+    Attributes:
+        counting: whether results are only counted, and not handed out.
+    """
+
+    def __init__(
+        self, plan: Plan, ingest: Ingest, matcher: Matcher, whole: bool, memory: Memory
+    ) -> None:
+        self.plan, self.ingest, self.matcher, self.memory = plan, ingest, matcher, memory
+        self.checked = matcher.is_checked
+        with_keys = self.checked or KEY in plan.besides
+        self.payload = [Payload(stream.kept(with_keys, whole)) for stream in plan.streams]
+        self.policy: Policy = plan.policy if plan.bounded else Exact()
+        self.shape = first_shape(plan)
+        lanes = self.shape.lanes
+        self.core = empty_core(plan, self.shape, memory, CORE)
+        layout = self.policy.layout(self.shape)
+        self.state: Any = make(self.policy.state, layout, self.shape, memory, POLICY)
+        self.policy.prepare(self.state, plan)
+        self.sample = new_sample(plan, self.core, self.shape, memory, plan.policy.follows)
+        self.throttle: Controller | None = None
+        if plan.throttle is not None:
+            self.throttle = Controller(plan, plan.throttle, self.shape, memory)
+        self.queue: ArrivalQueue | None = None
+        if plan.queue is not None:
+            self.queue = ArrivalQueue(plan, plan.queue, ingest, self.shape, memory)
+        self.spill: Spill | None = None
+        self.router: Any = InMemory()
+        self.work = allocate_work(0, lanes, plan.by is not None)
+        width = self.core.settings.width
+        self.out: Any = allocate_buffer(OUTPUT, width, CHUNK, plan.weighed)
+        self.rejected = 0
+        self.rejected_importance = 0.0
+        self.expected = 0
+        self.counting = False
+        self.restored = 0
+        self.refollowed = 0
+        self.placed = 0
+        self.warmed = plan.throttle is None or plan.throttle.share is None
+        self.failed: Exception | None = None
+
+    @property
+    def components(self) -> list[Component]:
+        """The components that have arrays of their own, besides the store, policy and sample."""
+        return [c for c in (self.matcher, self.throttle, self.queue, self.spill) if c is not None]
+
+    @property
+    def sampling(self) -> bool:
+        """Whether some keys are followed to estimate what is missed."""
+        return self.sample_rate > 0
+
+    @property
+    def sample_rate(self) -> float:
+        """The part of all keys that is followed now."""
+        return float(self.sample.sieve[0]["rate"])
+
+    def warm(self) -> None:
+        """Have everything compiled that this join will need, by running it on nothing."""
+        nothing = self.ingest.empty_batch()
+        self._make_room(1, 1)
+        count_followed(self.sample, nothing.hash)
+        list(self._run(nothing))
+        matcher = self.matcher.quiet
+        for anew in (True, False):
+            restore_rows(self.core, matcher, self.state, nothing, NO_NUMBERS, NO_NUMBERS, anew)
+        evict_to_budget(self.core, matcher, self.state)
+        advance(self.core, matcher, self.state, NO_NUMBERS)
+        follow_again(self.state, self.sample, nothing, NO_NUMBERS, False, False)
+        self.seal()
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    def read(self, position: int, rows: pa.RecordBatch, places: Places | None = None) -> InputRows:
+        """Take rows of the input at a position, in the order of their arrival.
+
+        Args:
+            position: which input.
+            rows: the rows, with the schema of the plan.
+            places: where the payload keeps the rows already, if it does.
+        """
+        with self.timed():
+            read = self.ingest.read(position, rows, NO_NUMBERS)
+            kept = self.payload[position].add(rows) if places is None else places
+            return read._replace(payload=kept)
+
+    def process(self, batch: Batch) -> Iterator[Block | Late]:
+        """Process rows in their order; results come in blocks as they are made."""
+        size = batch.time.size
+        for start in range(0, size, CHUNK):
+            part = batch.part(start, min(start + CHUNK, size))
+            self._make_room(part.time.size, self._followed(part))
+            yield from self._timed(self._run(part))
+
+    def _timed(self, found: Iterator[Block | Late]) -> Iterator[Block | Late]:
+        """Count the time that results take, but not that of whoever takes them."""
+        while True:
+            with self.timed():
+                one = next(found, None)
+            if one is None:
+                return
+            yield one
+
+    def timed(self, pace: int | None = REST) -> AbstractContextManager[None]:
+        """Count the time that is taken, if the work of the join is bounded."""
+        return nullcontext() if self.throttle is None else self.throttle.timed(pace)
+
+    def timed_loop(self) -> AbstractContextManager[None]:
+        """Count the time that is taken as the loop's own."""
+        return self.timed(LOOP)
+
+    def _run(self, batch: Batch) -> Iterator[Block | Late]:
+        for part in self.matcher.pieces(self, batch):
+            status = None
+            while status != DONE:
+                status = self._loop(part)
+                due = status == ROUND_OVER and self.spill is not None and self.spill.end_round()
+                if status == ROUND_OVER and not due:
+                    continue  # what was made can wait until there is more of it
+                yield from self._found()
+                if due and self.spill is not None:
+                    yield from self.spill.sit()
+            if self.failed is not None:
+                self._refuse(part)
+        self.matcher.on_processed(self)
+
+    def run_on(self, batch: Batch) -> Iterator[Block]:
+        """The results of rows for which there is room, and of which none can be late."""
+        for found in self._run(batch):
+            assert isinstance(found, Block), "a row that was late has not been kept"
+            yield found
+
+    def make_room(self, rows: int) -> None:
+        """Make room for rows beyond those of the batch at hand."""
+        self._make_room(rows + CHUNK, 0)
+
+    def _found(self) -> Iterator[Block | Late]:
+        """Hand out what is in the sink, and empty it."""
+        late = self.out.late[: self.out.filled[LATECOMERS]]
+        found: list[Block | Late] = []
+        if late.size:
+            found.append(Late(late["stream"].copy(), late["payload"].copy()))
+        if made := int(self.out.filled[MADE]):
+            found.append(self._block(made))
+        self.out.filled[:] = 0
+        yield from found
+
+    def _block(self, made: int) -> Block:
+        """The results in the output buffer."""
+        block = Block(
+            self.out.results["time"][:made].copy(),
+            self.out.payload[: self.out.filled[MEMBERS]].copy(),
+            self.out.results["end"][:made].copy(),
+            self.payload,
+            self.out.importance[:made].copy(),
+            self.out.results[list(UPDATES)][:made].copy() if self.plan.by else NO_UPDATES,
+        )
+        if self.spill is not None:
+            self.spill.note_emitted(block)
+        return block
+
+    def _loop(self, batch: Batch) -> int:
+        """Let the loop run until the batch is done, or something is to be done outside."""
+        if not self.warmed:  # what is compiled, or read from a cache, is no work
+            self.warmed = True
+            with self.timed(None):
+                self._call(Batch.empty(batch))
+        while True:
+            with self.timed_loop():
+                status = self._call(batch)
+            if status != DUE:
+                return status
+            assert self.throttle is not None
+            time = int(self._rows(batch).time[self.work.cursor[AT]])
+            self.throttle.adapt(self.matcher.known(self), time)
+
+    def _rows(self, batch: Batch) -> Batch:
+        """The rows that the loop processes: those that come, or those that wait."""
+        return batch if self.queue is None else self.queue.state.rows
+
+    def _call(self, batch: Batch) -> int:
+        compiled = self.matcher.specialise(run)
+        parts = (
+            self.core,
+            self.matcher.state,
+            self.state,
+            self.sample,
+            Unthrottled() if self.throttle is None else self.throttle.state,
+            NoQueue() if self.queue is None else self.queue.state,
+            self.router,
+            batch,
+            self.work,
+            self.out,
+        )
+        if compiled is run:
+            return compiled(*parts)
+        try:
+            return compiled(*parts)
+        except Exception as error:  # the user's function may raise anything
+            self.failed = error
+            return DONE
+
+    def _refuse(self, batch: Batch) -> None:
+        """Stop at a row whose comparison has failed, as if it had not come."""
+        error, self.failed = self.failed, None
+        assert error is not None
+        rows, at = self._rows(batch), int(self.work.cursor[AT])
+        withdraw(self.core, rows, at)
+        self.work.cursor[[NEXT, STAGE]] = 0
+        raise self.matcher.explain_failure(rows, at, error) from error
+
+    def count_only(self) -> None:
+        """Let results be counted, and not handed out."""
+        self.counting = True
+        self.out = allocate_buffer(0, 0, CHUNK, self.plan.weighed)
+
+    def finish(self) -> Iterator[Block | Late]:
+        """There is no more input: make what results are still to be made."""
+        if self.spill is not None:
+            yield from self.spill.finish()
+
+    def close(self) -> None:
+        """Give back what the join has outside of memory."""
+        if self.spill is not None:
+            self.spill.close()
+
+    def advance(self, newest: npt.NDArray[np.int64]) -> None:
+        """Let time go on between batches: for each input the newest time seen of it anywhere.
+
+        A part of a join sees a part of the rows; what it holds expires by the time of all, unless
+        some wait in a queue, who would be late then. A time that is not known is `NEVER`.
+        """
+        if self.core.settings.timed and (self.queue is None or not self.queue.waiting):
+            advance(self.core, self.matcher.quiet, self.state, newest)
+
+    def expect(self, rows: int) -> None:
+        """Say how many rows will come, so that the arrays need not grow; unused room is free."""
+        self.expected = rows
+
+    def _followed(self, batch: Batch) -> int:
+        """How many of the rows to come may be followed; not counted where room is bounded."""
+        if self.sampling and self.sample.sieve[0]["capacity"] == BOUNDLESS:
+            return int(count_followed(self.sample, batch.hash))
+        return batch.time.size
+
+    # -- room ------------------------------------------------------------------------------------
+
+    def _make_room(self, rows: int, followed: int) -> None:
+        """Let the arrays grow so that the loop never runs out of room.
+
+        Args:
+            rows: that will come.
+            followed: those of them that may be of keys in the sample.
+        """
+        core, plan, old = self.core, self.plan, self.shape
+        if self.queue is not None:  # those that wait may be processed with the rows that come
+            rows += self.queue.places
+        held, budget = core.pools["held"], core.pools["budget"]
+        stored, fullest = int(held.sum()), int(held.max())
+        # After a restart there may be more rows than the budget allows now, for a moment.
+        most = max(allowed(budget), self.restored)
+        room = enough(old.rows, max(stored + rows, self.expected // 4), most)
+        streams = enough(old.streams, len(self.ingest.names.number)) if plan.by else old.streams
+        disordered = self.ingest.disorder > 0
+        disorder = int(core.sizes.max()) + rows if disordered else 0
+        fullest = enough(old.held, fullest + rows, max(int(budget.max()), self.restored))
+        shape = replace(
+            old,
+            rows=room,
+            keys=room + 1,
+            table=max(old.table, directory(min(room, int(core.numbers[KEYS_USED]) + rows))),
+            streams=streams,
+            recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
+            held=fullest if plan.bounded else 0,
+            disorder=enough(old.disorder, disorder, room),
+            out_of_order=disordered,
+        )
+        more = sample_room(self.sample, old, followed, self.refollowed, disordered)
+        shape = replace(shape, **more)  # type: ignore[arg-type]
+        if shape != old:
+            self._grow(shape)
+        for component in self.components:
+            component.grow(self.shape, rows)
+        if plan.windows is not None:
+            self._place(plan.windows)
+
+    def _grow(self, shape: Shape) -> None:
+        """Give the arrays the room of a shape."""
+        self.core = roomier(self.core, shape, self.memory, CORE)
+        true = roomier(self.sample.core, shape.of_sample, self.memory, TRUE)
+        tallies = self.sample._replace(core=true)
+        self.sample = grown(tallies, sample_layout(), shape, self.memory, SAMPLE)
+        self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
+        by = self.plan.by is not None
+        cursor = self.work.cursor  # this may be in the middle of a batch
+        self.work = allocate_work(max(shape.rows, shape.sample_rows), shape.streams, by)
+        self.work.cursor[:] = cursor
+        if by and not self.counting and shape.streams + 1 > self.out.payload.size:
+            width = 1 + shape.streams // OUTPUT
+            self.out = allocate_buffer(OUTPUT, width, CHUNK, self.plan.weighed)
+        self.shape = shape
+
+    def _place(self, windows: WindowPlan) -> None:
+        """Give the streams that are new the windows that were said of them."""
+        own = dict(windows.named)
+        names = list(islice(self.ingest.names.number, self.placed, None))
+        places = [own.get(name, windows.otherwise) for name in names]
+        for core in (self.core, self.sample.core):
+            core.sweep[self.placed : self.placed + len(places)] = places
+        self.placed += len(places)
+
+    # -- what comes out --------------------------------------------------------------------------
+
+    def results(self, block: Block) -> pa.RecordBatch:
+        """The results of a block, checked on the true keys: a struct for each stream, and time."""
+        with self.timed():
+            relation = self.matcher.relation if isinstance(self.matcher, RelationMatcher) else None
+            batch, true = build_results(self.plan, block, self.checked, relation)
+            if not true.all():
+                self.rejected += int((~true).sum())
+                if block.importance.size:
+                    self.rejected_importance += float(block.importance[~true].sum())
+            return batch
+
+    def late_rows(self, late: Late) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows that came too late, input by input."""
+        inputs = np.zeros_like(late.stream) if self.plan.by else late.stream
+        for position in np.unique(inputs).tolist():
+            yield position, self.payload[position].take(late.payload[inputs == position])
+
+    def ledger(self) -> Ledger:
+        """The accounts as they stand."""
+        if self.spill is not None:
+            self.spill.settle_accounts()
+        ledger = Ledger(
+            self._streams(),
+            results=int(self.core.numbers[RESULTS]) - self.rejected,
+            state_bytes=self.state_bytes(),
+            payload_bytes=sum(payload.nbytes() for payload in self.payload),
+            shed_by=self.shed_by(),
+            **self._estimates(),
+        )
+        if self.plan.weighed:
+            total = float(self.core.totals[TOTAL_IMPORTANCE]) - self.rejected_importance
+            ledger = replace(ledger, importance=total)
+        if self.matcher.comparisons is not None:
+            ledger = replace(ledger, comparisons=self.matcher.comparisons)
+        if isinstance(self.matcher, RelationMatcher):
+            ledger = replace(ledger, relation_bytes=self.matcher.relation.nbytes())
+        if self.throttle is not None:
+            ledger = self.throttle.account(ledger)
+        if self.spill is not None:
+            ledger = replace(ledger, spilled=self.spill.account())
+        return ledger
+
+    def _streams(self) -> dict[Any, StreamLedger]:
+        """What became of the rows of each stream."""
+        counts = self.core.counts.reshape(-1, FATES).tolist()
+        names: list[Any] = [stream.name for stream in self.plan.streams]
+        if self.plan.by is not None:
+            kind = self.plan.streams[0].schema.field(self.plan.by).type
+            names = shown_names([*self.ingest.names.number], kind)
+        streams = {name: StreamLedger(*row) for name, row in zip(names, counts, strict=False)}
+        if self.work.cursor[STAGE] != IDLE:  # whose results are still handed out is yet to come
+            streams = {name: replace(s, arrived=s.settled) for name, s in streams.items()}
+        if self.queue is not None:
+            waiting = zip(streams.items(), self.queue.counts(), strict=False)
+            for (name, stream), (waits, shed) in list(waiting):
+                streams[name] = replace(
+                    stream,
+                    arrived=stream.arrived + waits + shed,
+                    shed=stream.shed + shed,
+                    queued=stream.queued + waits,
+                )
+        return streams
+
+    def shed_by(self) -> dict[str, int]:
+        """How many rows were shed by the policy, and how many for other reasons."""
+        if self.spill is not None:
+            return self.spill.shed_by(self.shed)
+        dropped = 0 if self.throttle is None else self.throttle.dropped
+        shed = {self.policy.name: self.shed - dropped} if self.plan.bounded else {}
+        return shed | ({"throttle": dropped} if dropped else {})
+
+    @property
+    def shed(self) -> int:
+        """Rows shed so far, those that waited in a queue included."""
+        waited = 0 if self.queue is None else sum(shed for _, shed in self.queue.counts())
+        return int(self.core.counts.reshape(-1, FATES)[:, SHED].sum()) + waited
+
+    def _estimates(self) -> dict[str, Any]:
+        """What the sample says, if there is one or nothing is missed."""
+        missed, lately = self.missed(), self.missed(lately=True)
+        return {
+            "missed": missed and missed.estimate(),
+            "missed_lately": lately and lately.estimate(),
+            "sample_rate": self.sample_rate,
+            "sample_bytes": sample_bytes(self.sample, self.used()),
+        }
+
+    def missed(self, lately: bool = False) -> Tally | None:
+        """What is known of the results missed so far, or lately; None if nothing is estimated."""
+        if self.throttle is None and self.shed == 0:
+            return Tally() if self.sampling or not self.plan.bounded else None
+        if not self.sampling:
+            return None
+        return tallied_lately(self.sample, self.plan, self.core) if lately else tallied(self.sample)
+
+    def state_bytes(self) -> int:
+        """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work."""
+        used = self.used()
+        partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
+        own = used.nbytes(core_layout()) + used.nbytes(self.policy.layout(self.shape))
+        return partners + own + sum(component.nbytes(used) for component in self.components)
+
+    def used(self) -> Shape:
+        """The part of the room that is or was in use: rows and keys are numbered from 0."""
+        return replace(
+            self.shape,
+            rows=int(self.core.numbers[ROWS_USED]),
+            keys=int(self.core.numbers[KEYS_USED]),
+            held=min(self.shape.held, int(self.core.pools["held"].max())),
+            disorder=min(self.shape.disorder, int(self.core.sizes.max())),
+            sample_rows=int(self.sample.core.numbers[ROWS_USED]),
+        )
+
+    def with_waiting(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Times of rows, and of those that wait."""
+        if self.queue is None:
+            return times
+        waiting = self.queue.state.rows.time[self.queue.places_in_order()]
+        return np.concatenate([times, waiting])
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def compact(self) -> None:
+        """Let go of users' rows that nobody can ask for any more, when there are many."""
+        stored = int(self.core.pools["held"].sum())
+        if sum(payload.rows for payload in self.payload) > 2 * stored + CHUNK:
+            self.seal()
+
+    def seal(self, whole: bool = False) -> Delta:
+        """Let go of all rows that have left; returns what has changed since the last time.
+
+        Args:
+            whole: put all rows together anew, so that the change is the whole state.
+        """
+        if self.work.cursor[STAGE] != IDLE or self.work.cursor[NEXT]:
+            raise AssertionError("a join is sealed between batches, not within one")
+        if self.spill is not None:
+            self.spill.flush_noted()
+        holders = self._holders()
+        changes = compact_segments(holders, self.payload, self.plan.by is not None, whole)
+        self._take_places(holders)
+        segments: dict[SegmentName, pa.RecordBatch] = {}
+        live: dict[SegmentName, npt.NDArray[np.uint8]] = {}
+        removed: list[SegmentName] = []
+        for position, (payload, change) in enumerate(zip(self.payload, changes, strict=True)):
+            if change.new is not None:
+                segment = payload.segments[change.new]
+                stored = self._stored_form(position, segment, change.rows, holders)
+                segments[position, change.new] = stored
+            live |= {(position, number): bitmap for number, bitmap in change.live.items()}
+            removed += [(position, number) for number in change.removed]
+        return Delta(self.head(), segments, live, removed)
+
+    def _holders(self) -> npt.NDArray[Any]:
+        """All that holds users' rows: the rows that are stored, and those that wait.
+
+        Arrival numbers of the latter are below 0, and grow in the order in which they wait.
+        """
+        stored = self.core.rows[: self.core.numbers[ROWS_USED]]
+        if self.queue is None:
+            return stored
+        order = self.queue.places_in_order()
+        waiting = np.zeros(len(order), ROW)
+        waiting["arrival"] = np.arange(len(order)) - len(order) - 1
+        for name in ("stream", "time", "payload"):
+            waiting[name] = getattr(self.queue.state.rows, name)[order]
+        return np.concatenate([stored, waiting])
+
+    def _take_places(self, holders: npt.NDArray[Any]) -> None:
+        """Take over where users' rows are now, as their holders know."""
+        if self.queue is not None:
+            used = int(self.core.numbers[ROWS_USED])
+            self.core.rows["payload"][:used] = holders["payload"][:used]
+            order = self.queue.places_in_order()
+            self.queue.state.rows.payload[order] = holders["payload"][used:]
+
+    def _stored_form(
+        self,
+        position: int,
+        segment: pa.RecordBatch,
+        rows: npt.NDArray[np.int64],
+        holders: npt.NDArray[Any],
+    ) -> pa.RecordBatch:
+        """A segment with what is needed to store its rows again."""
+        stored = segment.append_column(ARRIVAL, pa.array(holders["arrival"][rows]))
+        if self._marking == "fixed":
+            stored = stored.append_column(MARK, pa.array(self.marks(rows)))
+        if self.plan.streams[position].time is None:
+            stored = stored.append_column(TIME, pa.array(holders["time"][rows]))
+        return stored
+
+    @property
+    def _marking(self) -> str:
+        """How the policy marks rows."""
+        return self.policy.marks if self.plan.bounded else "none"
+
+    def marks(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The policy's marks of rows; of those that wait it has none."""
+        marks = np.zeros(len(rows), np.int64)
+        stored = rows < self.core.numbers[ROWS_USED]
+        found = marks[stored]
+        read_marks(self.core, self.state, rows[stored], found)
+        marks[stored] = found
+        return marks
+
+    def head(self) -> Head:
+        """All of the state but the rows."""
+        arrays = {
+            "numbers": self.core.numbers.copy(),
+            "newest": self.core.lanes["newest"].copy(),
+        }
+        states = kept(self._states())
+        moving = self._marking == "moving"
+        rows = np.empty(0, np.int64)
+        if moving or any(form.per in OF_ROWS for _, _, form in states):
+            rows = in_order(self.core)  # not without need: there may be millions
+        followed = in_order(self.sample.core)
+        places = places_of(self.core, rows), places_of(self.sample.core, followed)
+        if self.sampling:
+            arrays["followed"] = bare(self.sample.core, followed)
+        for name, array, form in states:
+            arrays[name] = in_use(array, form, self.shape.lanes, *places)
+        if moving:
+            arrays[MARKS] = self.marks(rows)
+        numbers = {
+            "rows_seen": self.ingest.rows_seen,
+            "newest": self.ingest.newest,
+            "disorder": self.ingest.disorder,
+            "rejected": self.rejected,
+            "rejected_importance": self.rejected_importance,
+            "next_segments": [payload.next_segment for payload in self.payload],
+            "sealed": [list(payload.sealed.items()) for payload in self.payload],
+            **{component.prefix: component.save() for component in self.components},
+        }
+        return Head(self._about(), numbers, arrays, list(self.ingest.names.number))
+
+    def _own_states(self) -> list[State]:
+        """The arrays of store, policy and sample: by their prefix, and how they are laid out."""
+
+        def of(state: Any, layout: dict[str, Field]) -> dict[str, npt.NDArray[Any]]:
+            return {name: getattr(state, name) for name in layout}
+
+        policy, core, sample = self.policy.layout(self.shape), core_layout(), sample_layout()
+        states = [(CORE, of(self.core, core), core), (POLICY, of(self.state, policy), policy)]
+        if self.sampling:
+            states.append((SAMPLE, of(self.sample, sample), sample))
+        return states
+
+    def _states(self) -> list[State]:
+        """The same with those of all components."""
+        return [*self._own_states(), *((c.prefix, c.arrays(), c.layout()) for c in self.components)]
+
+    def snapshot(self) -> Snapshot:
+        """All that is needed to go on later, or elsewhere, as if nothing had happened."""
+        delta = self.seal(whole=True)
+        if self.spill is not None:
+            self.spill.keep_files()
+        return Snapshot(delta.head, delta.segments)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Be as the join was when the snapshot was taken; this one has seen nothing yet."""
+        head = snapshot.head
+        changed = head.changed(self._about())
+        self._resume(head)
+        rows = read_again(self.ingest, self.payload, snapshot)
+        self._resume(head)  # what was read again was not seen again
+        self._restore(head, rows, changed)
+
+    def _restore(self, head: Head, rows: Rows, changed: set[str]) -> None:
+        """Store rows again as a head says; under another policy they are newcomers."""
+        anew = bool(changed - {"estimate"})
+        rows = rows.since(int((rows.arrivals < 0).sum()))  # the others wait, and are not stored
+        followed, follows = rows.batch, rows.arrivals
+        same_sample = self.sampling and not changed & {"estimate", "seed"}
+        if same_sample:
+            followed, follows, _ = rows_again(head.arrays["followed"])
+        self.restored, self.refollowed = len(rows.arrivals), len(follows)
+        self._make_room(self.restored, self.refollowed)
+        self.core.lanes["newest"] = head.arrays["newest"]
+        kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, OVERDUE]
+        for core in (self.core, self.sample.core):
+            core.numbers[kept] = head.arrays["numbers"][kept]
+        rows = rows._replace(marks=head.arrays.get(MARKS, rows.marks))
+        if not anew:
+            self._put_back(head)
+        for component in self.components:
+            _load(component.prefix, component.arrays(), component.layout(), head.arrays)
+        self._store_again(rows, anew)
+        for prefix, arrays, layout in self._own_states():
+            if anew and prefix == POLICY:
+                continue
+            made_anew = (*SIEVE, *_of(layout, OF_SAMPLE)) if not same_sample else ()
+            put_back = _of(layout, ("row",))  # what is kept of each row was put back with it
+            rest = {n: f for n, f in layout.items() if n not in (*made_anew, *put_back)}
+            _load(prefix, arrays, rest, head.arrays)
+        if self.sampling:
+            tell = anew or not same_sample
+            follow_again(self.state, self.sample, followed, follows, not same_sample, tell)
+        find_recent(self.core, self.sample.core, rows.arrivals)
+        if self.spill is not None:
+            self.spill.restore(head.numbers[self.spill.prefix], "budget" in changed)
+        elif anew:
+            evict_to_budget(self.core, self.matcher.quiet, self.state)
+
+    def _put_back(self, head: Head) -> None:
+        """Put back what the policy knew of each row: rows are numbered by their arrival again."""
+        for name, form in self.policy.layout(self.shape).items():
+            if form.kept and form.per == "row":
+                saved = head.arrays[POLICY + name]
+                getattr(self.state, name)[: len(saved)] = saved
+
+    def _store_again(self, rows: Rows, anew: bool) -> None:
+        """Store rows in the order of their arrival, anew if the policy takes them as newcomers."""
+        self.matcher.before_restore(self, self.with_waiting(rows.batch.time))
+        done = 0
+        for part in self.matcher.restore_pieces(rows.batch):
+            these = slice(done, done + part.time.size)
+            arrivals = np.ascontiguousarray(rows.arrivals[these])
+            marks = np.ascontiguousarray(rows.marks[these])
+            matcher = self.matcher.quiet
+            restore_rows(self.core, matcher, self.state, part, arrivals, marks, anew)
+            done += part.time.size
+
+    def can_attach(self, head: Head) -> bool:
+        """Whether the very same join has left a state, so that its arrays can be taken over."""
+        if head.changed(self._about()) or self.spill is not None:
+            return False
+        return self.matcher.can_attach(head.numbers.get(self.matcher.prefix, {}))
+
+    def attach(self, shape: Shape, arrays: Arrays, snapshot: Snapshot) -> None:
+        """Go on with the arrays that another process has left, and the rows that belong to them.
+
+        Args:
+            shape: the room that the arrays have.
+            arrays: gives the array of a name.
+            snapshot: the head and the segments; what has left them is known from the arrays.
+        """
+
+        def left(prefix: str, layout: dict[str, Field]) -> dict[str, Any]:
+            return {n: arrays(prefix + n, np.dtype(form.dtype)) for n, form in layout.items()}
+
+        self.shape = shape
+        self.core = self.core._replace(**left(CORE, core_layout()))
+        self.state = self.state._replace(**left(POLICY, self.policy.layout(shape)))
+        true = self.sample.core._replace(**left(TRUE, core_layout()))
+        self.sample = self.sample._replace(core=true, **left(SAMPLE, sample_layout()))
+        rows = max(shape.rows, shape.sample_rows)
+        self.work = allocate_work(rows, shape.streams, self.plan.by is not None)
+        head = snapshot.head
+        self._resume(head)
+        for component in self.components:
+            component.attach(shape, arrays, head.numbers[component.prefix])
+        for position, sealed in enumerate(head.numbers["sealed"]):
+            payload = self.payload[position]
+            for number, wanted in sealed:
+                stored = snapshot.segments[position, number]
+                payload.unseal(number, stored.select(payload.schema.names), wanted)
+
+    def _about(self) -> dict[str, str]:
+        plan = self.plan
+        followed = f"{plan.rate}, at least {plan.policy.follows}" if self.sampling else "none"
+        about = plan.about() | {"estimate": followed}
+        return about if self.spill is None else about | {"budget": self.spill.budget_in_words}
+
+    def _resume(self, head: Head) -> None:
+        """Take up the numbers of a head that are not in the arrays."""
+        self.ingest.names = StreamNames({name: i for i, name in enumerate(head.names)})
+        self.ingest.rows_seen = list(head.numbers["rows_seen"])
+        self.ingest.newest = list(head.numbers["newest"])
+        self.ingest.disorder = head.numbers["disorder"]
+        self.rejected = head.numbers["rejected"]
+        self.rejected_importance = head.numbers["rejected_importance"]
+        for component in self.components:
+            component.load(head.numbers[component.prefix])
+        for payload, following in zip(self.payload, head.numbers["next_segments"], strict=True):
+            payload.next_segment = following
+
+
+State = tuple[str, dict[str, npt.NDArray[Any]], dict[str, Field]]
+"""What the names of some arrays begin with, the arrays by name, and how they are laid out."""
+
+
+def _of(layout: dict[str, Field], per: tuple[str, ...]) -> list[str]:
+    """The names of arrays that hold one element per row, key, …, as said."""
+    return [name for name, form in layout.items() if form.per in per]
+
+
+def _load(
+    prefix: str,
+    arrays: dict[str, npt.NDArray[Any]],
+    layout: dict[str, Field],
+    saved: dict[str, npt.NDArray[Any]],
+) -> None:
+    """Put back what a checkpoint kept of arrays; they may have more room than was in use."""
+    for name, form in layout.items():
+        if form.kept and prefix + name in saved:
+            used = min(len(arrays[name]), len(saved[prefix + name]))
+            arrays[name][:used] = saved[prefix + name][:used]

@@ -1,0 +1,175 @@
+"""The store: rows come, are evicted, and go, with everything that must know of it."""
+
+from __future__ import annotations
+
+from streamshed.engine.match.hooks import insert_row, refresh_ranks, remove_row
+from streamshed.kernels.compiling import kernel
+from streamshed.kernels.core import (
+    ARRIVALS,
+    BOUNDLESS,
+    FATES,
+    FREE_ROW,
+    NEWEST,
+    NONE,
+    PINNED,
+    ROWS_USED,
+    SHED,
+    STORED,
+)
+from streamshed.kernels.hooks import admits, on_insert, on_remove, victim
+from streamshed.kernels.lanes import lane_append, lane_remove, older_row, oldest
+from streamshed.kernels.table import (
+    add_occurrence,
+    drop_key,
+    key_count,
+    key_for,
+    lane_of,
+    pool_of,
+    remove_occurrence,
+    sweep_of,
+)
+
+
+@kernel
+def count(core, stream, fate, change):  # type: ignore[no-untyped-def]
+    """Note what became of rows of a stream."""
+    core.counts[stream * FATES + fate] += change
+
+
+@kernel
+def pin(core, hashed, shift):  # type: ignore[no-untyped-def]
+    """Find or enter a key, and hold it while its row is processed, even if its rows all leave."""
+    key = key_for(core, hashed, shift)
+    core.numbers[PINNED] = key
+    return key
+
+
+@kernel
+def unpin(core, key, shift):  # type: ignore[no-untyped-def]
+    """Let go of a key, which leaves if it has no rows."""
+    core.numbers[PINNED] = NONE
+    if key_count(core, key) == 0:
+        drop_key(core, key, shift)
+
+
+@kernel
+def make_room(core, matcher, policy, stream, time, worth, key, shift):  # type: ignore[no-untyped-def]
+    """Evict rows until a newcomer of a stream fits into its pool; False if it is refused."""
+    pool = pool_of(core, stream)
+    while core.pools[pool].held >= core.pools[pool].budget:
+        row = _outside(core, pool)
+        if row == NONE:
+            refresh_ranks(matcher, policy, core, pool)
+            if not admits(policy, core, pool, key, stream, time, worth):
+                return False
+            row = victim(policy, core, pool, core.numbers[ARRIVALS] - 1)
+        evict(core, matcher, policy, row, shift)
+    return True
+
+
+@kernel
+def evict(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
+    """Shed a stored row."""
+    count(core, core.rows[row].stream, SHED, 1)
+    remove(core, matcher, policy, row, shift)
+
+
+@kernel
+def evict_down(core, matcher, policy, pool, shift):  # type: ignore[no-untyped-def]
+    """Evict rows of a pool until it is within its budget."""
+    while core.pools[pool].held > core.pools[pool].budget:
+        row = _outside(core, pool)
+        if row == NONE:
+            row = victim(policy, core, pool, core.numbers[ARRIVALS])
+        evict(core, matcher, policy, row, shift)
+
+
+@kernel
+def _outside(core, pool):  # type: ignore[no-untyped-def]
+    """The oldest row of a pool that the newest time seen has left behind, or NONE.
+
+    The clock may still wait for a slow stream; but when room is needed such rows go first.
+    """
+    if not core.settings.timed:
+        return NONE
+    if core.settings.pools > 1 or core.settings.sweeps == 1:
+        return _outside_lane(core, pool)
+    found = NONE
+    for lane in range(core.settings.sweeps):
+        row = _outside_lane(core, lane)
+        if row != NONE and (found == NONE or older_row(core, row, found)):
+            found = row
+    return found
+
+
+@kernel
+def _outside_lane(core, lane):  # type: ignore[no-untyped-def]
+    if core.lanes[lane].last > 0:
+        return NONE
+    row = oldest(core, lane)
+    if row != NONE and core.numbers[NEWEST] - core.rows[row].time <= core.lanes[lane].window:
+        return NONE
+    return row
+
+
+@kernel
+def is_bounded(core, stream):  # type: ignore[no-untyped-def]
+    """Whether a stream's rows fall under a budget: only then the policy hears of them."""
+    return core.pools[pool_of(core, stream)].budget < BOUNDLESS
+
+
+@kernel
+def remove(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
+    """Take a row out of everything."""
+    rows = core.rows
+    stream, key = rows[row].stream, rows[row].key
+    remove_occurrence(core, lane_of(core, stream), row)
+    lane_remove(core, sweep_of(core, stream), row)
+    remove_row(matcher, policy, core, row)
+    if is_bounded(core, stream):
+        on_remove(policy, core, row)
+    core.pools[pool_of(core, stream)].held -= 1
+    count(core, stream, STORED, -1)
+    if key_count(core, key) == 0 and key != core.numbers[PINNED]:
+        drop_key(core, key, shift)
+    rows[row].arrival = NONE
+    rows[row].after = core.numbers[FREE_ROW]
+    core.numbers[FREE_ROW] = row
+
+
+@kernel
+def insert(core, matcher, policy, batch, i, key, arrival, pattern):  # type: ignore[no-untyped-def]
+    """Store a newcomer; the pattern says which lanes held its key when it arrived, its own too."""
+    row = place_row(core, batch, i, key, arrival)
+    insert_row(matcher, policy, core, row)
+    if is_bounded(core, batch.stream[i]):
+        on_insert(policy, core, row, pattern, worth_of(batch, i))
+    return row
+
+
+@kernel
+def worth_of(batch, i):  # type: ignore[no-untyped-def]
+    """What the user's column says that a row is worth, 0 where there is none."""
+    return batch.worth[i] if batch.worth.size > 0 else 0
+
+
+@kernel
+def place_row(core, batch, i, key, arrival):  # type: ignore[no-untyped-def]
+    """Give a row of a batch its place, in its lane and below its key; counts are not touched."""
+    row = core.numbers[FREE_ROW]
+    if row != NONE:
+        core.numbers[FREE_ROW] = core.rows[row].after
+    else:
+        row = core.numbers[ROWS_USED]
+        core.numbers[ROWS_USED] = row + 1
+    core.rows[row].time = batch.time[i]
+    core.rows[row].arrival = arrival
+    core.rows[row].payload = batch.payload[i]
+    core.rows[row].key = key
+    core.rows[row].stream = batch.stream[i]
+    if core.importance.size > 0:
+        core.importance[row] = batch.importance[i]
+    lane_append(core, sweep_of(core, batch.stream[i]), row)
+    add_occurrence(core, lane_of(core, batch.stream[i]), row)
+    core.pools[pool_of(core, batch.stream[i])].held += 1
+    return row

@@ -1,0 +1,623 @@
+"""Compiled drivers on disk: found by name, in any of several folders, on any machine.
+
+An entry is one file. Its name tells all that its code depends on: the sources of the kernels, those
+of a policy from elsewhere, the types of the arguments, the versions of the compiler, the processor.
+So nothing is read to find an entry, nothing is locked to write one, and folders can be copied.
+
+Entries are looked for in this order:
+
+1. those that `adopt` was given, which are in memory;
+2. the folder `_kernels` of the package, which wheels bring along;
+3. the folders and zip archives that `STREAMSHED_KERNELS` lists, which are only read;
+4. the folder that new ones are written to, see `writable_folder`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib.metadata
+import inspect
+import io
+import json
+import logging
+import os
+import pickle
+import stat
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numba
+from numba.core import compiler, config, event, sigutils
+from numba.core.caching import _Cache
+from numba.core.dispatcher import Dispatcher
+from numba.core.runtime import rtsys
+from numba.core.serialize import dumps
+from numba.core.typing.templates import Signature
+
+from streamshed.kernels.codegen import kernel_codegen
+from streamshed.kernels.signatures import describe, digest, full_name, parts
+
+FORMAT = b"streamshed kernel 1\n"
+SUFFIX = ".kernel"
+
+PACKAGE = Path(__file__).resolve().parent.parent
+KERNEL_FOLDERS = ("engine", "kernels", "policies")
+"""The folders of the package whose sources can end up inside any driver."""
+
+FOLDERS, WRITABLE, QUIET = "STREAMSHED_KERNELS", "STREAMSHED_CACHE", "STREAMSHED_QUIET"
+"""The variables that name folders to read, the folder to write to, and keep quiet about it."""
+OFF = "off"
+"""The value of `STREAMSHED_CACHE` with which nothing is written."""
+
+_TOOLS = frozenset({"builtins", "llvmlite", "numba", "numpy", "pyarrow", *sys.stdlib_module_names})
+"""Packages whose sources are not part of a policy; of the compiler the version is."""
+_STALE = 30 * 24 * 3600
+_LONG = 1.0
+"""Seconds of compiling after which it is worth a word."""
+
+_log = logging.getLogger("streamshed")
+
+
+class Cache(_Cache):  # type: ignore[misc]
+    """The compiled forms of one driver; what numba's dispatcher asks for them.
+
+    Args:
+        function: the driver.
+        involved: names further functions that the code for a class depends on: hooks of a policy.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        involved: Callable[[type], Iterable[Callable[..., Any]]] = lambda _: (),
+    ) -> None:
+        self._function = function
+        self._involved = involved
+        self._enabled = True
+
+    @property
+    def cache_path(self) -> str | None:
+        """Where new entries go."""
+        folder = writable_folder()
+        return None if folder is None else str(folder)
+
+    def enable(self) -> None:
+        """Look for entries, and keep them."""
+        self._enabled = True
+
+    def disable(self) -> None:
+        """Compile whatever is called for."""
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Forget nothing: entries are found by what they depend on, and never out of date."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load the driver as compiled for a signature; None if there is no such entry."""
+        name = self._name(sig)
+        found = _find(name) if name else None
+        if found is not None:
+            try:
+                return _rebuild(sig, target_context, _payload(found))
+            except _UnreadableError as reason:
+                _log.debug("the kernel %s is compiled anew: %s", name, reason)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the driver as it was compiled for a signature."""
+        name = self._name(sig)
+        if name and not data.lifted and not data.library.has_dynamic_globals:
+            _keep(name, _packed(self._about(sig, _notice.seconds), _reduced(data)))
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """What there is of this driver for this version and processor: what each is for."""
+        beginning = f"{_short(self._function)}-"
+        for source in _sources():
+            for name in source.names():
+                if name.startswith(beginning) and name.endswith(f"-{_environment()}{SUFFIX}"):
+                    data = source.read(name)
+                    if data is not None:
+                        with contextlib.suppress(_UnreadableError):
+                            yield _header(data)
+
+    def _name(self, sig: Any) -> str | None:
+        """The name of the entry for a signature; None if what it depends on cannot be told."""
+        if not self._enabled or self._function.__closure__:
+            return None
+        kinds, returned = sigutils.normalize_signature(sig)
+        text = [describe(kind) for kind in kinds]
+        if returned is not None:
+            text.append(describe(returned))
+        involved = [self._function, *parts(kinds)]
+        for part in parts(kinds):
+            if isinstance(part, type):
+                involved += self._involved(part)
+        try:
+            outside = _outside(involved)
+        except _UnknownSourceError:
+            return None
+        if any(" at 0x" in said for said in text):
+            return None
+        what = digest(full_name(self._function), *text, *outside)
+        return f"{_short(self._function)}-{what}-{_environment()}{SUFFIX}"
+
+    def _about(self, sig: Any, seconds: float) -> dict[str, Any]:
+        kinds, _ = sigutils.normalize_signature(sig)
+        codegen = kernel_codegen()
+        return {
+            "driver": full_name(self._function),
+            "for": list(dict.fromkeys(full_name(part) for part in parts(kinds))),
+            "processor": codegen.magic_tuple()[1],
+            "numba": numba.__version__,
+            "seconds": round(seconds, 2),
+        }
+
+
+def _short(function: Callable[..., Any]) -> str:
+    name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+    return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
+
+
+# -- what code depends on ------------------------------------------------------------------------
+
+
+class _UnknownSourceError(Exception):
+    """Something is compiled in whose source cannot be read."""
+
+
+@functools.cache
+def _environment() -> str:
+    """A digest of all that every driver depends on."""
+    return digest(
+        FORMAT,
+        _source_stamp(),
+        sys.implementation.cache_tag or "",
+        numba.__version__,
+        importlib.metadata.version("llvmlite"),
+        *map(str, kernel_codegen().magic_tuple()),
+        *(
+            f"{name} {getattr(config, name, None)}"
+            for name in (
+                "BOUNDSCHECK",
+                "DEBUGINFO_DEFAULT",
+                "LOOP_VECTORIZE",
+                "OPT",
+                "SLP_VECTORIZE",
+            )
+        ),
+    )
+
+
+@functools.cache
+def _source_stamp() -> str:
+    """A digest of every source of the package that can end up inside a driver."""
+    texts: list[str | bytes] = []
+    for folder in KERNEL_FOLDERS:
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            texts += [str(path.relative_to(PACKAGE).as_posix()), path.read_bytes()]
+    return digest(*texts)
+
+
+def _outside(involved: Iterable[Any]) -> list[str]:
+    """What is compiled in from outside of the kernel folders, in the order of names."""
+    seen: dict[str, list[str]] = {}
+    for part in involved:
+        _visit(part.__module__, seen)
+    return [text for _, texts in sorted(seen.items()) for text in texts]
+
+
+def _visit(name: str, seen: dict[str, list[str]]) -> None:
+    """Take in a module, and those whose kernels and states it uses."""
+    top, _, rest = name.partition(".")
+    stamped = top == "streamshed" and rest.partition(".")[0] in KERNEL_FOLDERS
+    if stamped or top in _TOOLS or name in seen:
+        return
+    module = sys.modules.get(name)
+    if module is None:
+        raise _UnknownSourceError(name)
+    seen[name] = texts = [name, digest(_source(module))]
+    for label, value in sorted(vars(module).items()):
+        if isinstance(value, ModuleType):
+            if any(isinstance(inner, Dispatcher) for inner in vars(value).values()):
+                _visit(value.__name__, seen)
+        elif isinstance(value, Dispatcher):
+            _visit(value.py_func.__module__, seen)
+        elif isinstance(value, type) and hasattr(value, "_fields"):
+            _visit(value.__module__, seen)
+        elif isinstance(value, (int, float, str)) and not label.startswith("__"):
+            # Kernels take constants in, whichever module they come from.
+            texts.append(f"{label}={value!r}")
+
+
+def _source(module: ModuleType) -> bytes:
+    try:
+        return inspect.getsource(module).encode()
+    except (OSError, TypeError) as error:
+        raise _UnknownSourceError(module.__name__) from error
+
+
+# -- what an entry holds -------------------------------------------------------------------------
+
+
+class _UnreadableError(Exception):
+    """A file that is no entry, or not a whole one."""
+
+
+def _packed(about: Mapping[str, Any], payload: bytes) -> bytes:
+    header = json.dumps({**about, "check": zlib.crc32(payload)}).encode()
+    return FORMAT + header + b"\n" + payload
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    if not data.startswith(FORMAT):
+        raise _UnreadableError("it has another format")
+    line, _, _ = data[len(FORMAT) :].partition(b"\n")
+    header: dict[str, Any] = json.loads(line)
+    return header
+
+
+def _payload(data: bytes) -> bytes:
+    header = _header(data)
+    payload = data[data.index(b"\n", len(FORMAT)) + 1 :]
+    if zlib.crc32(payload) != header["check"]:
+        raise _UnreadableError("it is not whole")
+    return payload
+
+
+def _reduced(result: Any) -> bytes:
+    """A compiled driver as bytes, without its argument types: whoever asks for it has them."""
+    described = copy.copy(result.fndesc)
+    described.typemap = described.calltypes = None
+    described.argtypes = ()
+    referred = result._find_referenced_environments()
+    return bytes(
+        dumps(
+            (
+                result.library.serialize(),
+                described,
+                result.environment,
+                result.signature.return_type,
+                result.reload_init,
+                tuple(referred),
+            )
+        )
+    )
+
+
+def _rebuild(sig: Any, target_context: Any, payload: bytes) -> Any:
+    library, described, environment, returned, reload_init, referred = pickle.loads(payload)
+    for function in reload_init:
+        function()
+    kinds, _ = sigutils.normalize_signature(sig)
+    described.argtypes = tuple(kinds)
+    # The rest of what numba loads before it compiles takes half a second, and is not needed.
+    rtsys.initialize(target_context)
+    code = kernel_codegen().unserialize_library(library)
+    entry = target_context.get_executable(code, described, environment)
+    for other in referred:
+        code.codegen.set_env(other.env_name, other)
+    return compiler.CompileResult(
+        target_context=target_context,
+        typing_context=target_context.typing_context,
+        library=code,
+        environment=environment,
+        entry_point=entry,
+        fndesc=described,
+        type_annotation="",
+        signature=Signature(returned, tuple(kinds), None),
+        objectmode=False,
+        lifted=(),
+        typing_error=None,
+        call_helper=None,
+        metadata=None,
+        reload_init=reload_init,
+        referenced_envs=referred,
+    )
+
+
+# -- where entries are ---------------------------------------------------------------------------
+
+
+class _Memory:
+    """Entries that were handed to this process, or that it could not write."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+
+    def names(self) -> Iterable[str]:
+        return tuple(self.held)
+
+    def read(self, name: str) -> bytes | None:
+        return self.held.get(name)
+
+
+class _Folder:
+    """The entries of a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def names(self) -> Iterable[str]:
+        with contextlib.suppress(OSError):
+            return [name for name in os.listdir(self.path) if name.endswith(SUFFIX)]
+        return ()
+
+    def read(self, name: str) -> bytes | None:
+        with contextlib.suppress(OSError):
+            return (self.path / name).read_bytes()
+        return None
+
+
+class _Archive:
+    """The entries of a zip file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @functools.cached_property
+    def _zip(self) -> zipfile.ZipFile | None:
+        with contextlib.suppress(OSError, zipfile.BadZipFile):
+            return zipfile.ZipFile(self.path)
+        return None
+
+    def names(self) -> Iterable[str]:
+        names = self._zip.namelist() if self._zip else []
+        return [name for name in names if name.endswith(SUFFIX)]
+
+    def read(self, name: str) -> bytes | None:
+        with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile):
+            return self._zip.read(name) if self._zip else None
+        return None
+
+
+_memory = _Memory()
+_used: dict[str, bytes | Path] = {}
+"""The entries that this process has loaded or made; where a file holds one, that."""
+
+
+def _sources() -> Iterator[_Memory | _Folder | _Archive]:
+    yield _memory
+    yield _Folder(PACKAGE / "_kernels")
+    for text in os.environ.get(FOLDERS, "").split(os.pathsep):
+        if text:
+            yield _opened(Path(text))
+    folder = writable_folder()
+    if folder is not None:
+        yield _Folder(folder)
+
+
+@functools.cache
+def _opened(path: Path) -> _Folder | _Archive:
+    return _Archive(path) if path.is_file() else _Folder(path)
+
+
+def _find(name: str) -> bytes | None:
+    for source in _sources():
+        data = source.read(name)
+        if data is not None:
+            _used[name] = source.path / name if isinstance(source, _Folder) else data
+            return data
+    return None
+
+
+def _keep(name: str, data: bytes) -> None:
+    """Write an entry, whole or not at all; without a folder it stays in memory."""
+    folder = writable_folder()
+    if folder is not None:
+        try:
+            _write(folder, name, data)
+        except OSError as error:
+            _log.debug("the kernel %s cannot be written: %s", name, error)
+        else:
+            _used[name] = folder / name
+            return
+    _used[name] = _memory.held[name] = data
+
+
+def _write(folder: Path, name: str, data: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, unfinished = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+        os.chmod(unfinished, 0o666 & ~_umask())
+        os.replace(unfinished, folder / name)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+    _remove_stale(folder, name)
+
+
+@functools.cache
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _remove_stale(folder: Path, name: str) -> None:
+    """Remove entries for the same types that sources or versions of long ago have left."""
+    same = name.rpartition("-")[0] + "-"
+    for other in _Folder(folder).names():
+        if other.startswith(same) and other != name:
+            with contextlib.suppress(OSError):
+                path = folder / other
+                if time.time() - path.stat().st_mtime > _STALE:
+                    path.unlink()
+
+
+def writable_folder() -> Path | None:
+    """Find the folder that new entries are written to; None: they stay in memory.
+
+    The first of these that can be written to: `STREAMSHED_CACHE` (or nothing, if that says "off"),
+    `NUMBA_CACHE_DIR`, the package's own `__pycache__`, the user's folder for caches, and one in the
+    folder for temporary files, if nobody else can write there. Only the first two are final.
+    """
+    return _writable(os.environ.get(WRITABLE), config.CACHE_DIR)
+
+
+@functools.cache
+def _writable(asked: str | None, numbas: str | None) -> Path | None:
+    if asked is not None and asked.lower() in ("", OFF):
+        return None
+    if asked or numbas:
+        folder = Path(asked or Path(str(numbas)) / "streamshed").expanduser().absolute()
+        if _can_write(folder):
+            return folder
+        _log.warning("compiled kernels are not kept: %s cannot be written to", folder)
+        return None
+    candidates = [PACKAGE / "__pycache__" / "kernels", *_caches_of_user()]
+    for folder in candidates:
+        if _can_write(folder):
+            return folder
+    return _private_folder()
+
+
+def _caches_of_user() -> Iterator[Path]:
+    for text, below in (
+        (os.environ.get("XDG_CACHE_HOME"), "streamshed"),
+        (os.environ.get("HOME"), ".cache/streamshed"),
+    ):
+        if text and Path(text).is_absolute():
+            yield Path(text) / below
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _private_folder() -> Path | None:
+    """A folder for temporary files that is ours alone: its code is run."""
+    if not hasattr(os, "geteuid"):  # a system whose folder for temporary files is the user's own
+        folder = Path(tempfile.gettempdir()) / "streamshed"
+        return folder if _can_write(folder) else None
+    try:
+        folder = Path(tempfile.gettempdir()) / f"streamshed-{os.geteuid()}"
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not ours or found.st_mode & 0o077 or not _can_write(folder):
+        return None
+    return folder
+
+
+# -- to take elsewhere ---------------------------------------------------------------------------
+
+
+def used() -> list[str]:
+    """Name the entries that this process has loaded or made."""
+    return sorted(_used)
+
+
+def export() -> bytes:
+    """Pack the entries that this process has loaded or made, as a zip file.
+
+    A driver on one machine sends it, workers on others `adopt` it, and compile nothing.
+    """
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in _all_used():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return file.getvalue()
+
+
+def export_to(folder: Path) -> list[str]:
+    """Copy the entries that this process has loaded or made to a folder; returns their names."""
+    names = []
+    for name, data in _all_used():
+        _write(folder, name, data)
+        names.append(name)
+    return names
+
+
+def adopt(packed: bytes) -> list[str]:
+    """Take in what `export` has packed; returns the names. It is code: trust whom it is from."""
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        names = [name for name in archive.namelist() if name.endswith(SUFFIX)]
+        _memory.held.update({name: archive.read(name) for name in names})
+    return names
+
+
+def _all_used() -> Iterator[tuple[str, bytes]]:
+    for name in used():
+        held = _used[name]
+        data = held if isinstance(held, bytes) else _Folder(held.parent).read(name)
+        if data is not None:
+            yield name, data
+
+
+# -- to say that it takes its time ---------------------------------------------------------------
+
+
+class _Notice(event.Listener):  # type: ignore[misc]
+    """Says once in a process that there is something to compile, if that takes longer."""
+
+    def __init__(self) -> None:
+        self.purpose: str | None = None
+        self.said = False
+        self.seconds = 0.0
+        self._spent = 0.0
+        self._began: list[float] = []
+        self._timer: threading.Timer | None = None
+
+    def on_start(self, event: Any) -> None:
+        """A function is about to be compiled, ours or another."""
+        if not isinstance(event.data["dispatcher"]._cache, Cache):
+            return
+        self._began.append(time.perf_counter())
+        if len(self._began) == 1 and not self.said and not os.environ.get(QUIET):
+            function = event.data["dispatcher"].py_func
+            self._timer = threading.Timer(max(0.0, _LONG - self._spent), self._say, (function,))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def on_end(self, event: Any) -> None:
+        """A function was compiled, or could not be."""
+        if not isinstance(event.data["dispatcher"]._cache, Cache):
+            return
+        self.seconds = time.perf_counter() - self._began.pop()
+        if not self._began:
+            self._spent += self.seconds
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _say(self, function: Callable[..., Any]) -> None:
+        if not self.said:
+            self.said = True
+            folder = writable_folder()
+            where = f"once, kept in {folder}" if folder else "for this process alone"
+            _log.warning("compiling kernels for %s: %s", self.purpose or full_name(function), where)
+
+
+_notice = _Notice()
+event.register("numba:compile", _notice)
+
+
+@contextlib.contextmanager
+def compiling_for(purpose: str) -> Iterator[None]:
+    """Say what the kernels are for that are compiled meanwhile: "a join on a key with density"."""
+    before, _notice.purpose = _notice.purpose, purpose
+    try:
+        yield
+    finally:
+        _notice.purpose = before

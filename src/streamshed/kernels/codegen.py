@@ -1,0 +1,250 @@
+"""Machine code for kernels: one processor for every machine, and nothing compiled twice.
+
+Numba compiles every function that it meets down to machine code of its own, and optimises it with
+all that it calls, although the caller takes it in and optimises it again. Here a kernel stays as it
+was lowered until a driver needs it; the driver and its kernels are then optimised once, together.
+
+Only what goes through `Pipeline` is compiled this way: numba functions of others stay as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import llvmlite.binding as llvm
+from numba.core import codegen, compiler, config, types
+from numba.core.datamodel import DataModelManager, default_manager, models
+from numba.core.environment import lookup_environment
+from numba.core.funcdesc import default_mangler
+
+from streamshed.kernels.signatures import describe, digest
+
+BASELINES = {"x86_64": "x86-64-v3", "AMD64": "x86-64-v3", "aarch64": "generic", "arm64": "generic"}
+"""The processor that code is made for, by architecture: any machine of the last ten years."""
+NEEDED = {"x86-64-v3": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")}
+"""What a machine must have to run the code of a baseline."""
+
+_CALLED_FROM_PYTHON = ("_ZN7cpython", "cfunc.")
+_ENVIRONMENT = "_ZN08NumbaEnv"
+
+
+def baseline() -> str | None:
+    """The processor that kernels are compiled for; None: this very machine, as numba sees it.
+
+    `NUMBA_CPU_NAME`, `NUMBA_CPU_FEATURES` and `NUMBA_ENABLE_AVX` have the last word.
+    """
+    name = BASELINES.get(platform.machine())
+    if name is None or config.CPU_NAME or config.CPU_FEATURES or not config.ENABLE_AVX:
+        return None
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:  # LLVM cannot tell
+        return None
+    return name if all(features.get(feature) for feature in NEEDED.get(name, ())) else None
+
+
+class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """A function, and those it calls.
+
+    Attributes:
+        deferred: whether only compiled code calls the function, so that it waits for its callers.
+    """
+
+    deferred = True
+    _bitcode: bytes | None = None
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        """Add a function, or a way to call it from Python."""
+        names = [function.name for function in ir_module.functions if function.blocks]
+        if any(name.startswith(_CALLED_FROM_PYTHON) for name in names):
+            self.deferred = False
+        super().add_ir_module(ir_module)
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def finalize(self) -> None:
+        """Make machine code, unless that is left to the callers."""
+        if self.deferred:
+            self._raise_if_finalized()
+            self._finalize_dynamic_globals()
+            self._finalized = True
+            return
+        if any(isinstance(library, Library) for library in self._linking_libraries):
+            self._linking_libraries = [*self._reached()]
+        super().finalize()
+        self._set_environments()
+
+    def _reached(self) -> Iterator[Any]:
+        """All libraries that are called from here, by whatever way, each once."""
+        seen: set[Any] = set()
+        waiting = [*reversed(self._linking_libraries)]
+        while waiting:
+            library = waiting.pop()
+            if library not in seen:
+                seen.add(library)
+                yield library
+                if isinstance(library, Library) and library.deferred:
+                    waiting += reversed(library._linking_libraries)
+
+    def _optimize_final_module(self) -> None:
+        # Numba's first round of passes serves to remove counts of references.
+        manager, builder = self._codegen._module_pass_manager()
+        with self._recorded_timings.record("Module passes", builder):
+            manager.run(self._final_module, builder)
+
+    def _get_module_for_linking(self) -> Any:
+        if self._bitcode is not None and self._shared_module is None:
+            self._shared_module = llvm.parse_bitcode(self._bitcode)
+        if not self.deferred:
+            return super()._get_module_for_linking()
+        if self._shared_module is None:
+            self._ensure_finalized()
+            for function in self._final_module.functions:
+                if not function.is_declaration and function.linkage == llvm.Linkage.external:
+                    function.linkage = "linkonce_odr"
+            for variable in self._final_module.global_variables:
+                if variable.linkage == llvm.Linkage.common:
+                    variable.linkage = "linkonce_odr"
+            self._shared_module = self._final_module
+        return self._shared_module
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Where the machine code of a function is; 0 if there is none."""
+        self._ensure_finalized()
+        if self.deferred:
+            return 0
+        return int(super().get_pointer_to_function(name))
+
+    def serialize(self) -> tuple[str, bytes, list[str], bytes]:
+        """The machine code, what is defined there, and what other code is linked with."""
+        self._ensure_finalized()
+        module = self._get_module_for_linking()
+        named = (module.functions, module.global_variables)
+        symbols = [value.name for values in named for value in values if not value.is_declaration]
+        return self.name, self._get_compiled_object(), symbols, module.as_bitcode()
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> Library:
+        name, machine_code, symbols, bitcode = state
+        library: Library = codegen.create_library(name)
+        library.deferred = False
+        library.enable_object_caching()
+        library._set_compiled_object(machine_code)
+        library._bitcode = bitcode
+        library._finalize_final_module()
+        codegen._engine._defined_symbols.update(symbols)
+        return library
+
+    def _set_environments(self) -> None:
+        """Tell the code where the Python objects are that its parts refer to."""
+        for variable in self._final_module.global_variables:
+            if variable.name.startswith(_ENVIRONMENT):
+                environment = lookup_environment(variable.name)
+                if environment is not None:
+                    self._codegen.set_env(variable.name, environment)
+
+
+class Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
+    """Compiles for the baseline."""
+
+    _library_class = Library
+
+    def __init__(self, module_name: str) -> None:
+        self.baseline = baseline()
+        super().__init__(module_name)
+
+    def _get_host_cpu_name(self) -> str:
+        return self.baseline or str(super()._get_host_cpu_name())
+
+    def _get_host_cpu_features(self) -> str:
+        return "" if self.baseline else str(super()._get_host_cpu_features())
+
+    def set_env(self, env_name: str, env: Any) -> None:
+        """Tell the code of a function where its Python objects are, if there is code."""
+        if self._engine.is_symbol_defined(env_name):
+            super().set_env(env_name, env)
+
+
+class _Whole(models.TupleModel):  # type: ignore[misc]
+    """A state of many arrays goes from kernel to kernel as one value.
+
+    Numba hands over each field of each array by itself: a few hundred arguments for each call,
+    taken apart and put together again, were most of the code that there was to optimise.
+    """
+
+    def get_argument_type(self) -> Any:
+        return self.get_value_type()
+
+    def as_argument(self, builder: Any, value: Any) -> Any:
+        return value
+
+    def from_argument(self, builder: Any, value: Any) -> Any:
+        return value
+
+
+class _Models(DataModelManager):  # type: ignore[misc]
+    """How values look in code: as numba says, but for named tuples."""
+
+    def lookup(self, fetype: Any) -> Any:
+        """The model of a type."""
+        if not isinstance(fetype, types.NamedTuple) or not fetype.types:
+            return default_manager.lookup(fetype)
+        if fetype not in self._cache:
+            self._cache[fetype] = _Whole(self, fetype)
+        return self._cache[fetype]
+
+
+_MODELS = _Models()
+
+
+def _mangled(name: str, kinds: Any, *, abi_tags: Any = (), uid: Any = None) -> str:
+    """The name of a function in code: short, as it is said often, and the same in any process."""
+    typed = digest(*map(describe, kinds))
+    return str(default_mangler(name, (), abi_tags=(*abi_tags, typed), uid=uid))
+
+
+@functools.cache
+def kernel_codegen() -> Codegen:
+    """What makes the code of all kernels of this process."""
+    return Codegen("streamshed.exec")
+
+
+class _Flags(compiler.Flags):  # type: ignore[misc]
+    """The settings of a compilation, of which none changes once it was compared.
+
+    Numba looks up what it knows by them, and compares all forty, a hundred thousand times.
+    """
+
+    __slots__ = ("_key",)
+
+    def __hash__(self) -> int:
+        return hash(self._settled())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _Flags):
+            return self._settled() == other._settled()
+        return bool(super().__eq__(other))
+
+    def _settled(self) -> str:
+        try:
+            return self._key
+        except AttributeError:
+            self._key = repr(sorted(self.values().items()))
+            return self._key
+
+
+class Pipeline(compiler.Compiler):  # type: ignore[misc]
+    """Numba's own steps, with our way to make code."""
+
+    def __init__(self, typingctx: Any, targetctx: Any, *rest: Any) -> None:
+        super().__init__(typingctx, targetctx, *rest)
+        self.state.flags = _Flags(self.state.flags)
+        context = self.state.targetctx
+        if not isinstance(context.codegen(), Codegen):
+            self.state.targetctx = context.subtarget(
+                _internal_codegen=kernel_codegen(), data_model_manager=_MODELS, mangler=_mangled
+            )

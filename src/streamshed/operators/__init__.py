@@ -1,1 +1,0 @@
-"""The joins themselves: one loop for each kind of condition."""

@@ -1,0 +1,1 @@
+"""From a spec to a plan: a join, checked against the schemas of its inputs."""

@@ -1,0 +1,217 @@
+"""What composes with what: one table, from which errors, docs/support.md and contract tests come.
+
+A join is of one *kind*, by what makes rows match. A *feature* is a method of the spec. Every cell
+of the table is yes, or a reason why not; a pair of features may exclude each other, with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from streamshed.errors import SpecError
+
+if TYPE_CHECKING:
+    from streamshed.policies import Policy
+    from streamshed.spec import Spec
+
+Kind = Literal["shared key", "equalities", "condition", "relation", "streams by a column"]
+KINDS: tuple[Kind, ...] = (
+    "shared key",
+    "equalities",
+    "condition",
+    "relation",
+    "streams by a column",
+)
+
+_METHOD: dict[Kind, str] = {
+    "shared key": ".on('k')",
+    "equalities": ".on() by equalities between pairs",
+    "condition": ".on() by a condition",
+    "relation": ".through()",
+    "streams by a column": "join(by=…)",
+}
+"""How a kind of join is said, for messages."""
+
+
+def kind_of(spec: Spec) -> Kind:
+    """The kind of a join."""
+    if spec.by is not None:
+        return "streams by a column"
+    if spec.through_relation is not None:
+        return "relation"
+    if spec.pairwise is not None:
+        return "condition"
+    return "shared key" if spec.graph() is None else "equalities"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A method of the spec, and the kinds of joins that it is not for.
+
+    Attributes:
+        name: as the support table names it.
+        method: as messages name it.
+        is_said: whether a spec asks for it.
+        no: for some kinds the reason why not, as the end of a sentence that begins with "but".
+    """
+
+    name: str
+    method: str
+    is_said: Callable[[Spec], bool]
+    no: Mapping[Kind, str] = field(default_factory=dict)
+
+
+_NO_KEY = "a result without a member of every stream is defined by a key that all streams share"
+_NO_PARTITION = "only rows of a key that all streams share can be told to partitions on disk"
+_NO_STREAM_BUDGET = (
+    "the streams are known only as they come, so that none has a budget of its own: use"
+    " .keep(total=…) or .keep(memory=…)"
+)
+
+FEATURES: tuple[Feature, ...] = (
+    Feature("time windows", ".within()", lambda spec: spec.time_windows is not None),
+    Feature("row windows", ".last()", lambda spec: spec.row_windows is not None),
+    Feature(
+        "`keep(rows=…)`",
+        ".keep(rows=…)",
+        lambda spec: spec.budget is not None and spec.budget.rows is not None,
+        {"streams by a column": _NO_STREAM_BUDGET},
+    ),
+    Feature(
+        "`keep(total=…)`",
+        ".keep(total=…)",
+        lambda spec: spec.budget is not None and spec.budget.total is not None,
+    ),
+    Feature("`queue` with a rate", ".queue()", lambda spec: spec.queue_rows is not None),
+    Feature("`throttle` by work or time", ".throttle()", lambda spec: spec.throttled is not None),
+    Feature(
+        "partial results",
+        ".partial()",
+        lambda spec: spec.at_least is not None,
+        dict.fromkeys(("equalities", "condition", "relation"), _NO_KEY),
+    ),
+    Feature("importance (`weigh`)", ".weigh()", lambda spec: spec.weights is not None),
+    Feature(
+        "`spill`",
+        ".spill()",
+        lambda spec: spec.spilled is not None,
+        dict.fromkeys(("equalities", "condition", "relation"), _NO_PARTITION),
+    ),
+    Feature("selection", ".select()", lambda spec: spec.selection is not None),
+)
+
+_BY_NAME = {feature.name: feature for feature in FEATURES}
+
+EXCLUSIVE: dict[tuple[str, str], str] = {
+    ("`spill`", "`throttle` by work or time"): (
+        "what waits on disk is joined in full later, so that the work would not be bounded"
+    ),
+    ("`spill`", "row windows"): (
+        "rows of such windows leave by their number, on disk as in memory, and which of them were"
+        " in the window when a row came is not known there"
+    ),
+}
+"""Pairs of features that exclude each other, and why."""
+
+_RANKS_KEYS = "it ranks the keys that streams share, and these streams share none"
+_RANKS_ATTRIBUTES = "it ranks rows by columns that are equal, and these rows are matched without"
+_RANKS_BY_FACTS = "it ranks rows by columns that streams share, and these meet through facts"
+_NO_NAMES = "it needs streams with names, and these are known only as they come"
+
+POLICIES: dict[str, Mapping[Kind, str]] = {
+    "density": {},
+    "random": {},
+    "oldest": {},
+    "column": {},
+    "importance": {},
+    "frequency": dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
+    "output": dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
+    "existence": {
+        **dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
+        "streams by a column": _NO_NAMES,
+    },
+    "sketch": {
+        "condition": _RANKS_ATTRIBUTES,
+        "relation": _RANKS_BY_FACTS,
+        "streams by a column": _NO_NAMES,
+    },
+    "pairwise": {
+        "condition": _RANKS_ATTRIBUTES,
+        "relation": _RANKS_BY_FACTS,
+        "streams by a column": _NO_NAMES,
+    },
+}
+"""For each policy the kinds of joins that it is not for, and why."""
+
+
+def check(spec: Spec) -> None:
+    """Refuse a combination that the table says no to, with its reason."""
+    kind = kind_of(spec)
+    said = [feature for feature in FEATURES if feature.is_said(spec)]
+    for feature in said:
+        if kind in feature.no:
+            raise SpecError(
+                f"{feature.method} and {_METHOD[kind]} were both said, but {feature.no[kind]};"
+                " leave one of them out"
+            )
+    for (one, other), reason in EXCLUSIVE.items():
+        if _BY_NAME[one] in said and _BY_NAME[other] in said:
+            raise SpecError(
+                f"{_BY_NAME[one].method} and {_BY_NAME[other].method} were both said, but {reason};"
+                " leave one of them out"
+            )
+
+
+def check_policy(spec: Spec, policy: Policy) -> None:
+    """Refuse a policy that has no meaning for a kind of join."""
+    kind = kind_of(spec)
+    reason = POLICIES.get(policy.name, {}).get(kind)
+    if reason is not None:
+        able = [name for name, no in POLICIES.items() if kind not in no]
+        raise SpecError(
+            f"shed({policy.name!r}) and {_METHOD[kind]} were both said, but {reason}; use one of"
+            f" {', '.join(map(repr, able))}"
+        )
+
+
+def support_table() -> str:
+    """The table as Markdown: docs/support.md."""
+    lines = [
+        "# What composes with what",
+        "",
+        "<!-- Written by `python -m streamshed.plan.capabilities`; do not edit. -->",
+        "",
+        "Every cell holds for `replay` and on Spark. A number refers to a reason below.",
+        "",
+        f"| | {' | '.join(KINDS)} |",
+        f"|---|{'---|' * len(KINDS)}",
+    ]
+    reasons: list[str] = []
+
+    def row(name: str, no: Mapping[Kind, str]) -> str:
+        cells = []
+        for kind in KINDS:
+            if kind not in no:
+                cells.append("yes")
+                continue
+            if no[kind] not in reasons:
+                reasons.append(no[kind])
+            cells.append(f"no ({reasons.index(no[kind]) + 1})")
+        return f"| {name} | {' | '.join(cells)} |"
+
+    lines += [row(feature.name, feature.no) for feature in FEATURES]
+    lines += [row(f"`shed('{name}')`", no) for name, no in POLICIES.items()]
+    lines += ["", *(f"{number}. {_sentence(text)}" for number, text in enumerate(reasons, 1))]
+    lines += ["", "Features compose with each other, except:", ""]
+    lines += [f"- {one} and {other}: {why}." for (one, other), why in EXCLUSIVE.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+if __name__ == "__main__":
+    print(support_table(), end="")

@@ -1,0 +1,285 @@
+"""What an operator is built from: a join, checked against the schemas of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from streamshed.columns import Column
+
+if TYPE_CHECKING:
+    from streamshed.conditions import PairCondition
+    from streamshed.engine.match.relation_facts import Index
+    from streamshed.policies import Policy
+    from streamshed.relations import Relation
+
+PARTS, MOST_PARTS = 10, 64
+"""Basic windows of a window, unless another length is asked for; and at most."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """One input: which columns matter, and how long its rows stay."""
+
+    name: str
+    schema: pa.Schema
+    """The columns that are needed, for results or for the work, in the order of the input."""
+    chosen: tuple[str, ...]
+    """The columns that results have of this stream, in their order; results have no column for a
+    stream of which there are none."""
+    key: tuple[str, ...]
+    """The key columns, in the order in which they are compared between streams."""
+    time: str | None
+    """The time column; without one a row's time is its number in its stream."""
+    window: int | None
+    """The length of a time window in units of time, or None for a row window."""
+    last: int | None
+    """The number of rows of a row window, or None for a time window."""
+    rows: int | None
+    """The budget of this stream, or None."""
+    worth: str | None
+    """The column that says what a row is worth, where the policy asks for one."""
+    key_types: tuple[pa.DataType, ...]
+    """The type of each key column in which it is compared."""
+    weight: str | None = None
+    """The column that says how important a row is, where results are weighed."""
+    attributes: tuple[int, ...] = ()
+    """The number of the attribute that each key column belongs to, where streams share no key but
+    are joined by a graph of equalities."""
+    compared: tuple[str, ...] = ()
+    """The columns by which rows are compared two by two."""
+
+    def kept(self, checked: bool, whole: bool) -> pa.Schema:
+        """The columns that are kept: those of results, and those needed besides.
+
+        Args:
+            checked: whether results are checked on the true keys.
+            whole: whether all columns are kept.
+        """
+        asked = [*self.chosen, *self.compared, *(self.key if checked else ())]
+        kept = self.schema.names if whole else asked
+        return pa.schema([column for column in self.schema if column.name in kept])
+
+
+@dataclass(frozen=True)
+class RelationPlan:
+    """The relation through which streams are joined."""
+
+    relation: Relation
+    schema: pa.Schema
+    """The columns that are needed, for results or for the work."""
+    chosen: tuple[str, ...]
+    """The columns that results have of it."""
+    keys: tuple[tuple[str, ...], ...]
+    """For each stream the columns that its key equals."""
+    begin: str | None
+    end: str | None
+    """The columns that bound the validity of a row, or None."""
+    index: Callable[[], Index] | None = None
+    """Gives the index of the rows that are there from the start, where it was made before."""
+
+    def about(self) -> str:
+        """The relation in words, as far as a state depends on it."""
+        return f"{self.relation.name}, {self.keys}, from {self.begin} to {self.end}"
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """The time windows of streams that are told apart by a column, where they differ."""
+
+    lengths: tuple[int, ...]
+    """All lengths there are, in units of time, the longest first."""
+    otherwise: int
+    """Where among them that of a stream is of which nothing was said."""
+    named: tuple[tuple[Any, int], ...]
+    """By value of the column where that of its stream is."""
+
+    def about(self) -> str:
+        """The windows in words."""
+        own = {value: self.lengths[place] for value, place in self.named}
+        return f"{own}, otherwise {self.lengths[self.otherwise]}"
+
+
+@dataclass(frozen=True)
+class QueuePlan:
+    """The queue before a join that takes a tuple only so often."""
+
+    rows: int
+    """How many tuples may wait."""
+    gap: float
+    """The time between two tuples that are taken, in units of time."""
+    at_random: bool
+    """Whether any of those that wait is shed, not the one that promises least."""
+    second: float
+    """The seconds of a unit of time."""
+    wall: bool = False
+    """Whether that is the time of a clock on the wall, in microseconds, not the join's own."""
+
+    def by_wall(self) -> QueuePlan:
+        """The same by the clock on the wall."""
+        return replace(self, gap=self.gap * self.second * 1e6, second=1e-6, wall=True)
+
+
+@dataclass(frozen=True)
+class ThrottlePlan:
+    """How much work a join may do, in units of its time."""
+
+    capacity: float | None
+    """Work in a unit of time: comparisons, or rows looked at and results; None if it is found by
+    the clock of the machine."""
+    share: float | None
+    """Or the part of the machine's time that the join may take, by the time of its own."""
+    wall: bool
+    """Whether that is the time of a clock on the wall, or of one core."""
+    second: float
+    """The seconds of a unit of time."""
+    every: int
+    """How often what is gone through is said anew (Δ)."""
+    boost: float
+    """How much more is tried at most when there was time left (γ)."""
+    part: int | None
+    """The length of a basic window (b), or None."""
+    parts: int
+    """Basic windows of a window, where no length is given."""
+    sample: float
+    """The part of newcomers that learn what basic windows are worth (ω)."""
+    buffer: int
+    """Rows of each stream that may wait."""
+    dropping: bool
+    """Whether tuples are dropped at random instead."""
+    conserve: bool
+    """Whether rows are shed that are of no use to what is gone through."""
+
+
+@dataclass(frozen=True)
+class SpillPlan:
+    """Where rows wait when memory is full."""
+
+    to: str
+    """The folder."""
+    deadline: int | None
+    """How long after its time a result may still be made, in units of time; None: at any time."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole join, ready to run."""
+
+    streams: tuple[StreamPlan, ...]
+    by: str | None
+    """The column whose values name the streams (then `streams` has one entry, the input)."""
+    time_type: pa.DataType
+    """The type in which times of results are given."""
+    late: int
+    """How far behind the clock a tuple may come, in units of time."""
+    clock: Literal["min", "max"]
+    idle: int | None
+    total: int | None
+    """The budget shared by all streams, or None."""
+    policy: Policy
+    at_least: int | None
+    """The least number of members of a partial result; None for complete joins."""
+    seed: int
+    rate: float | None = None
+    """The part of all keys that is followed to estimate what is missed; None: as it turns out."""
+    shards: tuple[int, ...] = ()
+    """The labels of all parts, where the join is done in parts and this is one of them."""
+    shares: tuple[int, ...] = ()
+    """The shards along each axis, where the join is done in parts and streams share no key."""
+    through: RelationPlan | None = None
+    """The relation by way of which streams are joined, or None where they share a key."""
+    queue: QueuePlan | None = None
+    """The queue in which tuples wait for the join, or None if it takes them as they come."""
+    besides: tuple[str, ...] = ()
+    """What results of streams told apart by a column have besides their members and the time."""
+    windows: WindowPlan | None = None
+    """The windows of streams told apart by a column, or None if all have the same."""
+    pairwise: PairCondition | None = None
+    """What every two members of a result meet besides having equal keys, or None."""
+    throttle: ThrottlePlan | None = None
+    """How much work it may do, or None for as much as there is."""
+    spill: SpillPlan | None = None
+    """The disk on which rows wait when memory is full, or None if they are shed."""
+
+    @property
+    def key_types(self) -> tuple[pa.DataType, ...]:
+        """The common type of each column of a shared key, to which every stream's is cast."""
+        return self.streams[0].key_types
+
+    @property
+    def graph(self) -> bool:
+        """Whether streams are joined by equalities between pairs of them."""
+        return any(stream.attributes for stream in self.streams)
+
+    @property
+    def by_whole_keys(self) -> bool:
+        """Whether members have equal keys, and nothing else ties them together."""
+        return self.through is None and self.pairwise is None and not self.graph
+
+    def shared(self) -> list[list[tuple[int, int]]]:
+        """What is equal in every result: for each attribute its places (stream, key column)."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for position, stream in enumerate(self.streams):
+            for column, number in enumerate(stream.attributes or range(len(stream.key))):
+                found.setdefault(number, []).append((position, column))
+        return [found[number] for number in sorted(found)]
+
+    @property
+    def weighed(self) -> bool:
+        """Whether rows have an importance."""
+        return any(stream.weight is not None for stream in self.streams)
+
+    @property
+    def on_wall(self) -> bool:
+        """Whether tuples wait by the clock on the wall."""
+        return self.queue is not None and self.queue.wall
+
+    @property
+    def bounded(self) -> bool:
+        """Whether rows may have to be shed: there is a budget, or a queue."""
+        budgets = (self.total, *(stream.rows for stream in self.streams), self.queue)
+        return any(budget is not None for budget in budgets)
+
+    @property
+    def unbounded(self) -> Plan:
+        """The same join without a budget."""
+        streams = tuple(replace(stream, rows=None) for stream in self.streams)
+        return replace(self, streams=streams, total=None)
+
+    def about(self) -> dict[str, str]:
+        """What a state of the join depends on, in words."""
+        columns = {
+            str(Column(stream.name, column.name, column.type)): str(column.type)
+            for stream in self.streams
+            for column in stream.schema
+        }
+        windows = [
+            stream.window if stream.last is None else f"{stream.last} rows"
+            for stream in self.streams
+        ]
+        return {
+            "streams": ", ".join(stream.name for stream in self.streams)
+            if self.by is None
+            else self.by,
+            "key": "; ".join(", ".join(stream.key) for stream in self.streams),
+            "times": f"{[stream.time for stream in self.streams]} as {self.time_type}",
+            "windows": f"{self.windows.about() if self.windows else windows}, late {self.late}",
+            "clock": f"{self.clock}, idle {self.idle}",
+            "budget": f"{[stream.rows for stream in self.streams]}, total {self.total}",
+            "policy": repr(self.policy),
+            "members": f"at least {self.at_least}" if self.at_least else "complete",
+            "seed": str(self.seed),
+            "shards": ", ".join(map(str, self.shards)),
+            "relation": "none" if self.through is None else self.through.about(),
+            "importance": f"{[stream.weight for stream in self.streams]}",
+            **({"queue": repr(self.queue)} if self.queue else {}),
+            **({"shares": repr(self.shares)} if self.shares else {}),
+            **({"attributes": f"{[s.attributes for s in self.streams]}"} if self.graph else {}),
+            "throttle": str(self.throttle),
+            "overflow": "shed" if self.spill is None else "spilled",
+            "condition": "equal keys" if self.pairwise is None else str(self.pairwise),
+            **columns,
+        }
