@@ -65,3 +65,10 @@ def now(core):  # type: ignore[no-untyped-def]
 def moment(core, row):  # type: ignore[no-untyped-def]
     """When a row came, by the same clock."""
     return core.rows[row].time if core.settings.timed else core.rows[row].arrival
+
+
+@kernel
+def start_of(age):  # type: ignore[no-untyped-def]
+    """The age at which a bucket begins, as a part of a window."""
+    begin = 0.0 if age < PART else PART * width(age // PART * PART)
+    return begin + (age % PART) * width(age)

@@ -80,11 +80,10 @@ def _is_estimated(spec: Spec) -> bool:
 
 
 def _policy(spec: Spec) -> Policy:
-    """The policy that decides: the one that was named, or else density, where it can learn."""
+    """The policy that decides: the one that was named, or else density, or its like."""
     if spec.spilled is not None:
         return Exact()
-    learns = spec.pairwise is None and (spec.sample_rate != 0 or not _is_estimated(spec))
-    chosen = spec.policy or (Density() if learns else Oldest())
+    chosen = spec.policy or Density()
     capabilities.check_policy(spec, chosen)
     if not isinstance(chosen, Density):
         return chosen
@@ -96,7 +95,7 @@ def _policy(spec: Spec) -> Policy:
             return Sketch()
         case "condition":
             return Oldest()
-    return chosen if spec.queue_rows is None else Sketch() if spec.by is None else Oldest()
+    return chosen
 
 
 def _check_complete(spec: Spec) -> None:

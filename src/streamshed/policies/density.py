@@ -8,82 +8,68 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.errors import SpecError
 from streamshed.kernels import hooks
-from streamshed.kernels.ages import moment, now
+from streamshed.kernels.ages import AGES, bucket, moment, now
+from streamshed.kernels.arrival_rates import COUNTS
 from streamshed.kernels.compiling import aside, implements, kernel
-from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NONE, Field, Shape
-from streamshed.kernels.hearing import hear, hear_of, hearing_layout, lose_sight
+from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NONE, PINNED, Field, Shape
+from streamshed.kernels.key_history import (
+    CHOSEN,
+    NOTED,
+    history_layout,
+    leave_ghost,
+    take_notice,
+)
+from streamshed.kernels.key_states import NO_BITS, ONE_BIT, state_of
 from streamshed.kernels.lanes import oldest_of_pool
 from streamshed.kernels.machine import trailing_zeros
 from streamshed.kernels.members import add_member, drop_member, member_layout, put_member
-from streamshed.kernels.notes import (
-    leave_ghost,
-    note_layout,
-    note_removed,
-    note_stored,
-    oldest_in,
-    take_notice,
-)
-from streamshed.kernels.prospects import prospect, state_of
 from streamshed.kernels.random import GOLDEN, draw, mix
-from streamshed.kernels.returning import expect, liveliness
-from streamshed.kernels.table import key_count, key_head, key_lanes, lane_of, pool_of
+from streamshed.kernels.table import (
+    find_key,
+    home_shift,
+    key_count,
+    key_head,
+    key_lanes,
+    lane_of,
+    pool_of,
+)
 from streamshed.policies.base import Policy
 
 if TYPE_CHECKING:
     from streamshed.plan.plan import Plan
 
-FRONT = 8
-"""Rows of a full window that are looked at each time, and as many are drawn besides."""
-PLENTY = 256.0
-"""A row that promises so many times less than the newcomer may leave at once."""
-SHYNESS = 0.6
-"""What a key that returns is worth as long as hardly any of its rows are stored."""
+FRONT, DRAWN = 8, 4
+"""Rows of a full window that are kept at hand to leave, and rows drawn for each newcomer."""
+UNKNOWN = -1.0
+"""Stands for the density of a row in front that was not looked at yet."""
+LOST = 0.05
+"""What the arrivals of a key are worth that has lost a row and never came twice to a stream."""
 
-NOTED, CHOSEN = range(2)
-"""The latest arrival that was noted, and the row that is to leave for it; both plus 1."""
-NUMBERS = 2
-
-_ONE = np.uint64(1)
-_NONE = np.uint64(0)
 _32 = np.uint64(32)
 
 
 class DensityState(NamedTuple):
-    """What is known of keys, of those stored and of those followed, and what was learned."""
+    """Rows that can be drawn, what is noted of keys, and what was learned."""
 
     members: npt.NDArray[Any]
     position: npt.NDArray[Any]
     filled: npt.NDArray[Any]
-    turn: npt.NDArray[Any]  # by pool: the place in front that is taken next
-    notes: npt.NDArray[Any]
-    holdings: npt.NDArray[Any]
-    counts: npt.NDArray[Any]
-    stored: npt.NDArray[Any]
-    ghosts: npt.NDArray[Any]
+    front: npt.NDArray[Any]  # by (pool, place): the density of a row in front, when last looked at
+    turn: npt.NDArray[Any]  # by pool: the place in front that is taken, or looked at, next
+    notes: npt.NDArray[Any]  # by key
+    counts: npt.NDArray[Any]  # by (key, lane): see COUNTS
+    stored: npt.NDArray[Any]  # by (key, lane): rows
+    ghosts: npt.NDArray[Any]  # notes of keys without rows
     ghost_counts: npt.NDArray[Any]
-    heard: npt.NDArray[Any]
-    heard_counts: npt.NDArray[Any]
-    lessons: npt.NDArray[Any]
-    flow: npt.NDArray[Any]
-    events: npt.NDArray[Any]
-    moved: npt.NDArray[Any]
-    returned: npt.NDArray[Any]
-    gained: npt.NDArray[Any]
-    outlook: npt.NDArray[Any]
-    there: npt.NDArray[Any]
-    exposed: npt.NDArray[Any]
-    course: npt.NDArray[Any]
-    factor: npt.NDArray[Any]
-    promised: npt.NDArray[Any]
-    taken: npt.NDArray[Any]
-    brings: npt.NDArray[Any]
-    fit: npt.NDArray[Any]
-    silence: npt.NDArray[Any]
-    rates: npt.NDArray[Any]
-    crowd: npt.NDArray[Any]
-    front: npt.NDArray[Any]
+    flow: npt.NDArray[Any]  # by (state, age): keys that entered a state, less those that left
+    events: npt.NDArray[Any]  # by (size, age): moves and returns
+    moved: npt.NDArray[Any]  # by (state, doubling): moves to each lane, and returns
+    outlook: npt.NDArray[Any]  # by (state, age): the density of keys that do not return
+    fit: npt.NDArray[Any]  # sums of products of counts, of counts and arrivals; weights
+    fresh: npt.NDArray[Any]  # keys that began to return, and what was expected of them
+    fade: npt.NDArray[Any]  # by age: what is left of fast and slow counts
+    scratch: npt.NDArray[Any]
     horizon: npt.NDArray[Any]
     numbers: npt.NDArray[Any]
 
@@ -92,10 +78,10 @@ class DensityState(NamedTuple):
 class Density(Policy):
     """Rows leave whose keys promise the fewest results for the room that their rows take.
 
-    Whole keys are what is kept or shed: a row is of no use without its partners. What a key in a
-    given condition promises is learned, while the join runs, from some keys that are followed in
-    full (see `Join.estimate`): keys that come once to a stream by the streams that hold them and by
-    age, others by how often they come. What was learned fades, so that changes are followed.
+    Whole keys are what is kept or shed: a row is of no use without its partners. What a key
+    promises is learned while the join runs, from all keys that came, shed or not: of keys that come
+    once to a stream by the streams that have it and by age; of others by how often they came of
+    late.
 
     Examples:
         >>> Density().name
@@ -105,138 +91,125 @@ class Density(Policy):
     name: ClassVar[str] = "density"
     state: ClassVar[type] = DensityState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
-    follows: ClassVar[float] = 1 / 4
     ranks_keys: ClassVar[bool] = True
 
-    def check(self, plan: Plan) -> None:
-        """There must be keys to learn from."""
-        if plan.rate == 0:
-            raise SpecError(
-                "shed('density') learns from keys that are followed, and estimate(rate=0) follows"
-                " none; leave estimate out, or shed by 'oldest', 'frequency' or another policy"
-            )
-
     def layout(self, shape: Shape) -> dict[str, Field]:
-        """What is known of keys, and tables whose size depends on the number of streams alone."""
+        """What is noted of keys, and tables whose size depends on the number of streams alone."""
         return {
             **member_layout(),
-            **note_layout(shape),
-            **hearing_layout(shape.lanes),
+            **history_layout(shape),
+            "front": Field("pool", np.float64, None, times=FRONT, kept=True),
             "turn": Field("pool", np.int64, kept=True),
-            "crowd": Field("once", np.float64, times=shape.lanes),
-            "front": Field("once", np.float64, times=FRONT),
-            "numbers": Field("once", np.int64, times=NUMBERS, kept=True),
+            "stored": Field("entry", np.int32),
         }
 
+    def prepare(self, state: Any, plan: Plan) -> None:
+        """Nothing was looked at yet."""
+        state.front[:] = UNKNOWN
 
-# -- what a key promises --------------------------------------------------------------------------
+
+# -- what a row promises --------------------------------------------------------------------------
 
 
 @kernel
-def _density(policy, core, key, lane, state, first, more):  # type: ignore[no-untyped-def]
-    """Results that a row of a key promises for each window that it is kept.
+def _oldest_in(core, key, lane):  # type: ignore[no-untyped-def]
+    return np.int64(core.rows[key_head(core, key, lane)].newer)
 
-    Args:
-        policy: the state of the policy.
-        core: the state of the join.
-        key: the key.
-        lane: where the row is.
-        state: the state of the key.
-        first: when the oldest row of the key came.
-        more: 1 if the row is to be stored yet, and else 0.
-    """
-    if policy.notes[key].returns == 0:
-        kind = np.int64(policy.notes[key].lost != _NONE)
-        return prospect(policy, core, kind, state, now(core) - first)
-    return _steady(policy, core, key, lane, more)
+
+@kernel
+def _density(policy, core, key, lane, state):  # type: ignore[no-untyped-def]
+    """Results that a row of a key in a lane promises for each window that it is kept."""
+    note = policy.notes[key]
+    hopeful = note.lost == NO_BITS or not core.settings.complete or core.settings.lanes == 1
+    if note.returns == 0 and hopeful:
+        return policy.outlook[state * AGES + bucket(policy, now(core) - note.first)]
+    return _steady(policy, core, key, lane)
 
 
 @aside
-def _steady(policy, core, key, lane, more):  # type: ignore[no-untyped-def]
-    """The same of a key that comes again and again.
-
-    In what is left of the row's life the rows of each lane go over from those stored to those to
-    come: what is between is taken. An arrival in a lane makes as many results as there are
-    combinations of the others.
-    """
-    lanes, base = core.settings.lanes, key * core.settings.lanes
-    note, crowd = policy.notes[key], policy.crowd
-    time, horizon = now(core), policy.horizon[0]
-    gap, known = (time - note.last) / horizon, (note.last - note.begin) / horizon
-    expected = expect(policy, policy.counts, base, lanes, known, gap)
-    age = 0
+def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
+    """The same of a key that comes again and again."""
+    lanes, base, time = core.settings.lanes, key * core.settings.lanes, now(core)
+    note, counts = policy.notes[key], policy.counts
+    gap = bucket(policy, time - note.last)
+    fast, slow = policy.fade[gap], policy.fade[AGES + gap]
+    left = 1.0
     if key_head(core, key, lane) != NONE:
-        age = time - moment(core, oldest_in(core, key, lane))
-    renewed = 0.5 * max(1.0 - age / horizon, 0.0)
-    taken = 0.0
+        age = (time - moment(core, _oldest_in(core, key, lane))) / policy.horizon[0]
+        left = max(1.0 - age, 0.0)
+    product, sums = 1.0, 0.0
     for other in range(lanes):
-        rows = np.float64(policy.stored[base + other])
-        if other == lane:
-            rows += more
-        if core.pools[pool_of(core, other)].budget >= BOUNDLESS:
-            rows = policy.rates[other]
-        crowd[other] = rows + (policy.rates[other] - rows) * renewed
-        taken += crowd[other]
-    promised = 0.0
-    for newcomer in range(lanes):
-        if newcomer == lane:
-            continue
-        results = policy.rates[newcomer]
-        for other in range(lanes):
-            if other != newcomer:
-                results *= crowd[other] if core.settings.complete else max(crowd[other], 1.0)
-        promised += results
-    rows = np.float64(policy.holdings[key].rows + more)
-    share = rows / expected if rows < expected else 1.0
-    promised *= liveliness(policy, gap) * (SHYNESS + (1.0 - SHYNESS) * share)
-    return promised / taken
+        if other != lane:
+            i = COUNTS * (base + other)
+            rate = counts[i + 2] * fast + counts[i + 3] * slow
+            rows = np.float64(policy.stored[base + other])
+            if core.pools[pool_of(core, other)].budget >= BOUNDLESS:
+                rows = rate
+            crowd = max(rows, 0.5 * left * min(rate, 1.0))
+            crowd = max(crowd, 1e-9 if core.settings.complete else 1.0)
+            product *= crowd
+            sums += rate / crowd
+    value = product * sums * np.sqrt(left)
+    return value if note.returns == 1 else LOST * value
 
 
 @kernel
 def _stored_density(policy, core, row):  # type: ignore[no-untyped-def]
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
     state = state_of(core, key_lanes(core, key), key_count(core, key))
-    return _density(policy, core, key, lane, state, policy.holdings[key].first, 0)
+    return _density(policy, core, key, lane, state)
 
 
 # -- who leaves -----------------------------------------------------------------------------------
 
 
 @kernel
-def _choose(policy, core, pool, arrival, offered):  # type: ignore[no-untyped-def]
-    """The row that promises least among the oldest, those in front and as many drawn.
-
-    A row that is drawn takes the place in front of one that promises more. The search ends with a
-    row that promises far less than what is offered for its place.
-    """
-    best = np.int64(oldest_of_pool(core, pool))
-    lowest = _stored_density(policy, core, best)
-    filled, pools = policy.filled[pool], policy.filled.size
+def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+    """The row that promises least among the oldest, those in front and some drawn."""
+    pools, filled, at = policy.filled.size, policy.filled[pool], pool * FRONT
     front = min(filled, FRONT)
+    members, known = policy.members, policy.front
+    policy.turn[pool] = (policy.turn[pool] + 1) % FRONT
+    known[at + policy.turn[pool]] = UNKNOWN
+    highest = 0
     for place in range(front):
-        if PLENTY * lowest <= offered:
-            break
-        row = np.int64(policy.members[place * pools + pool])
-        policy.front[place] = _stored_density(policy, core, row)
-        if policy.front[place] < lowest:
-            lowest, best = policy.front[place], row
+        if known[at + place] < 0.0:
+            row = np.int64(members[place * pools + pool])
+            known[at + place] = _stored_density(policy, core, row)
+        if known[at + place] > known[at + highest]:
+            highest = place
     word = draw(core.settings.seed, arrival)
-    for place in range(front):
-        if PLENTY * lowest <= offered:
-            break
+    for _ in range(DRAWN):
         drawn = np.int64(((word >> _32) * np.uint64(filled)) >> _32)
         word = mix(word + GOLDEN)
         if drawn < front:
             continue
-        row = np.int64(policy.members[drawn * pools + pool])
+        row = np.int64(members[drawn * pools + pool])
         density = _stored_density(policy, core, row)
-        if density < policy.front[place]:
-            policy.front[place] = density
-            _swap(policy, core, row, place)
-            if density < lowest:
-                lowest, best = density, row
-    key, lane = core.rows[best].key, lane_of(core, core.rows[best].stream)
-    return oldest_in(core, key, lane), lowest
+        if density < known[at + highest]:
+            _swap(policy, core, row, highest)
+            known[at + highest] = density
+            for place in range(front):
+                if known[at + place] > known[at + highest]:
+                    highest = place
+    best = np.int64(oldest_of_pool(core, pool))
+    lowest = _stored_density(policy, core, best)
+    for _ in range(FRONT):  # what stands lowest is looked at again
+        place = 0
+        for other in range(1, front):
+            if known[at + other] < known[at + place]:
+                place = other
+        if known[at + place] >= lowest:
+            break
+        row = np.int64(members[place * pools + pool])
+        density = _stored_density(policy, core, row)
+        if density <= known[at + place]:
+            known[at + place] = density
+            best, lowest = row, density
+            break
+        known[at + place] = density
+    key, lane = np.int64(core.rows[best].key), lane_of(core, core.rows[best].stream)
+    return _oldest_in(core, key, lane), lowest
 
 
 @kernel
@@ -255,48 +228,71 @@ def _swap(policy, core, row, place):  # type: ignore[no-untyped-def]
 def _put_forward(policy, core, key):  # type: ignore[no-untyped-def]
     """Put the rows of a key that can hardly make results any more in front."""
     lanes = key_lanes(core, key)
-    while lanes != _NONE:
+    while lanes != NO_BITS:
         lane = np.int64(trailing_zeros(lanes))
-        lanes &= lanes - _ONE
+        lanes &= lanes - ONE_BIT
         pool = pool_of(core, lane)
         row = key_head(core, key, lane)
         bounded = core.pools[pool].budget < BOUNDLESS
-        if bounded and policy.filled[pool] > FRONT and policy.position[row] >= FRONT:
-            _swap(policy, core, row, policy.turn[pool])
-            policy.turn[pool] = (policy.turn[pool] + 1) % FRONT
+        if bounded and policy.filled[pool] > FRONT:
+            place = np.int64(policy.position[row])
+            if place >= FRONT:
+                place = policy.turn[pool]
+                policy.turn[pool] = (place + 1) % FRONT
+                _swap(policy, core, row, place)
+            policy.front[pool * FRONT + place] = UNKNOWN
 
 
 @kernel
 def _lose(policy, core, key, lane):  # type: ignore[no-untyped-def]
     """A lane holds a key no longer, or would not take it."""
-    whole = policy.notes[key].lost == _NONE
-    policy.notes[key].lost |= _ONE << np.uint64(lane)
-    if whole and policy.notes[key].returns == 0:
+    whole = policy.notes[key].lost == NO_BITS
+    policy.notes[key].lost |= ONE_BIT << np.uint64(lane)
+    if whole and policy.notes[key].returns == 0 and core.settings.complete:
         _put_forward(policy, core, key)
+
+
+@implements(hooks.on_arrival, DensityState)
+def _on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
+    lane, key = lane_of(core, batch.stream[i]), core.numbers[PINNED]
+    boundless = core.pools[pool_of(core, lane)].budget >= BOUNDLESS
+    if boundless and key != NONE:  # who has a budget is noted when it is admitted
+        came = batch.time[i] if core.settings.timed else core.numbers[ARRIVALS] - 1
+        take_notice(policy, core, key, lane, came, key_count(core, key))
+
+
+@implements(hooks.queue_priority, DensityState)
+def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
+    lane = lane_of(core, batch.stream[i])
+    bit = ONE_BIT << np.uint64(lane)
+    key = find_key(core, batch.hash[i], home_shift(core.table))
+    if key == NONE:
+        return policy.outlook[state_of(core, bit, 1) * AGES]
+    state = state_of(core, key_lanes(core, key) | bit, key_count(core, key) + 1)
+    return _density(policy, core, key, lane, state)
 
 
 @implements(hooks.admits, DensityState)
 def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
     lane, arrival = lane_of(core, stream), core.numbers[ARRIVALS] - 1
-    take_notice(policy, core, key, lane)
-    policy.numbers[NOTED] = arrival + 1
-    note, holding = policy.notes[key], policy.holdings[key]
     came = time if core.settings.timed else arrival
-    first = came if holding.rows == 0 else min(holding.first, came)
+    rows = key_count(core, key)
+    if policy.numbers[NOTED] != arrival + 1:
+        take_notice(policy, core, key, lane, came, rows)
+        policy.numbers[NOTED] = arrival + 1
     head = key_head(core, key, lane)
-    lanes = key_lanes(core, key) | (_ONE << np.uint64(lane))
-    state = state_of(core, lanes, key_count(core, key) + 1)
-    density = _density(policy, core, key, lane, state, first, 1)
-    instead = note.returns == 1 and head != NONE
+    lanes = key_lanes(core, key) | (ONE_BIT << np.uint64(lane))
+    density = _density(policy, core, key, lane, state_of(core, lanes, rows + 1))
+    instead = policy.notes[key].returns == 1 and head != NONE
     if density > 0.0 or instead:
-        row, lowest = _choose(policy, core, pool, arrival, density)
+        row, lowest = _choose(policy, core, pool, arrival)
         refused = density == 0.0 or density < lowest
         if instead and refused:
-            row = oldest_in(core, key, lane)
+            row = _oldest_in(core, key, lane)
         if instead or not refused:
             policy.numbers[CHOSEN] = row + 1
             return True
-    if holding.rows == 0:
+    if rows == 0:
         leave_ghost(policy, core, key, lane)
     elif head == NONE:
         _lose(policy, core, key, lane)
@@ -308,19 +304,23 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     row = policy.numbers[CHOSEN] - 1
     policy.numbers[CHOSEN] = 0
     if row == NONE:
-        row, _ = _choose(policy, core, pool, arrival, 0.0)
+        row, _ = _choose(policy, core, pool, arrival)
     return row
 
 
 @implements(hooks.on_insert, DensityState)
 def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
-    key = np.int64(core.rows[row].key)
-    if policy.numbers[NOTED] != core.rows[row].arrival + 1:
-        take_notice(policy, core, key, lane_of(core, core.rows[row].stream))
-    note_stored(policy, core, row)
-    add_member(policy, core, row)
+    key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
     lanes = core.settings.lanes
-    everywhere = ~_NONE >> np.uint64(64 - lanes)
+    if policy.numbers[NOTED] != core.rows[row].arrival + 1:
+        take_notice(policy, core, key, lane, moment(core, row), key_count(core, key) - 1)
+    policy.stored[key * lanes + lane] += 1
+    policy.notes[key].lost &= ~(ONE_BIT << np.uint64(lane))
+    pool = pool_of(core, core.rows[row].stream)
+    if policy.filled[pool] < FRONT:
+        policy.front[pool * FRONT + policy.filled[pool]] = UNKNOWN
+    add_member(policy, core, row)
+    everywhere = ~NO_BITS >> np.uint64(64 - lanes)
     if lanes > 1 and policy.notes[key].returns == 0 and key_lanes(core, key) == everywhere:
         _put_forward(policy, core, key)
 
@@ -328,9 +328,12 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
 @implements(hooks.on_remove, DensityState)
 def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
+    if policy.position[row] < FRONT:
+        pool = pool_of(core, core.rows[row].stream)
+        policy.front[pool * FRONT + policy.position[row]] = UNKNOWN
     drop_member(policy, core, row)
-    note_removed(policy, core, row)
-    if policy.holdings[key].rows == 0:
+    policy.stored[key * core.settings.lanes + lane] -= 1
+    if key_count(core, key) == 0:
         leave_ghost(policy, core, key, lane)
     elif policy.stored[key * core.settings.lanes + lane] == 0:
         _lose(policy, core, key, lane)
@@ -343,23 +346,6 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
 
 @implements(hooks.on_restore, DensityState)
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    note_stored(policy, core, row)
+    key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
+    policy.stored[key * core.settings.lanes + lane] += 1
     put_member(policy, core, row, marked)
-
-
-# -- what is learned ------------------------------------------------------------------------------
-
-
-@implements(hooks.on_sample, DensityState)
-def _on_sample(policy, sample, row, pattern, results, chance):  # type: ignore[no-untyped-def]
-    hear(policy, sample, row, pattern, results)
-
-
-@implements(hooks.on_sample_end, DensityState)
-def _on_sample_end(policy, sample, row, expired):  # type: ignore[no-untyped-def]
-    lose_sight(policy, sample, row, expired)
-
-
-@implements(hooks.on_sample_restore, DensityState)
-def _on_sample_restore(policy, sample, row):  # type: ignore[no-untyped-def]
-    hear_of(policy, sample, row)

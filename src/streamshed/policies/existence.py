@@ -14,6 +14,7 @@ from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.groups import LINK, group_append, group_remove
 from streamshed.kernels.machine import trailing_zeros
+from streamshed.kernels.table import find_key, home_shift, key_lanes
 from streamshed.policies.base import Policy
 
 if TYPE_CHECKING:
@@ -143,6 +144,16 @@ def _queue(policy, core, entry, row):  # type: ignore[no-untyped-def]
     group_append(policy, entry, row)
     word, bit = _bit(policy, core, entry)
     policy.occupied[word] |= bit
+
+
+@implements(hooks.queue_priority, ExistenceState)
+def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
+    stream = np.int64(batch.stream[i])
+    key = find_key(core, batch.hash[i], home_shift(core.table))
+    pattern = _ONE << np.uint64(stream)
+    if key != NONE:
+        pattern |= key_lanes(core, key)
+    return policy.priority[_table_entry(core, stream, pattern)]
 
 
 @implements(hooks.on_insert, ExistenceState)

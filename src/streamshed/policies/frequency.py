@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
+from streamshed.kernels.core import NONE
 from streamshed.kernels.members import put_member
-from streamshed.kernels.table import key_count
+from streamshed.kernels.table import find_key, home_shift, key_count
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
@@ -56,6 +58,12 @@ def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 @implements(hooks.victim, FrequencyState)
 def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return lowest_value(policy, core, pool, arrival)
+
+
+@implements(hooks.queue_priority, FrequencyState)
+def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
+    key = find_key(core, batch.hash[i], home_shift(core.table))
+    return 0.0 if key == NONE else np.float64(key_count(core, key))
 
 
 @implements(hooks.on_insert, FrequencyState)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
-from streamshed.kernels.core import Field
+from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.members import put_member
-from streamshed.kernels.table import key_count
+from streamshed.kernels.table import find_key, home_shift, key_count
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
@@ -68,6 +68,12 @@ def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 @implements(hooks.victim, OutputState)
 def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return lowest_value(policy, core, pool, arrival)
+
+
+@implements(hooks.queue_priority, OutputState)
+def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
+    key = find_key(core, batch.hash[i], home_shift(core.table))
+    return 0.0 if key == NONE else np.float64(policy.made[key])
 
 
 @implements(hooks.on_insert, OutputState)

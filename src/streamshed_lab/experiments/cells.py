@@ -13,6 +13,7 @@ window is shorter and the budget with it: "a tenth of it" has 10 to 50 rows for 
 * `mixture`: half of the rows from one process, half from another, all the time.
 * `changing`: a mixture of two processes that take turns to have nine rows of ten. Each turn is as
   long as the paper's trace, and what is best in one turn is not in the next.
+* `adversarial`: what breaks policies: clumps, bursts, flashes, one heavy key, swapped keys.
 * `real`: sources that contact four honeypots, words in the headlines of four news sites, and hosts
   that visit four pages of a web server. The seed is then only that of the policies.
 """
@@ -22,15 +23,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
 from streamshed_lab.experiments.existence.values import HONEYPOTS, SDSC_PAGES
 from streamshed_lab.workloads import (
+    Bursts,
+    ClumpedKeys,
+    DailyCycle,
     ExistenceWorkload,
+    FlashCrowd,
+    FlashKeys,
+    HeavySessions,
     MixedWorkload,
     NormalWorkload,
+    OneHeavyKey,
+    StoppingStream,
+    SwappedKeys,
     Workload,
     ZipfWorkload,
     first_visits,
@@ -47,6 +57,13 @@ NEWS_SITES = ["abc", "cnn", "nyt", "wapo"]
 Streams = Mapping[str, pa.Table]
 Process = Callable[[int, float, int], Workload]
 """Makes a workload of a seed, a rate and a number of rows per stream."""
+
+
+class Generated(Protocol):
+    """Whatever makes streams."""
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Generate the streams."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +235,41 @@ def changing(scale: Scale) -> list[Setting]:
     ]
 
 
+def adversarial(scale: Scale) -> list[Setting]:
+    """Workloads in which what was learned of one time, or of most keys, does not hold of others."""
+    generated: dict[str, tuple[Callable[[int], Generated], float, tuple[int, ...]]] = {
+        "flashes, clumped": (lambda s: ClumpedKeys(seed=s), 1_000.0, (50, 200)),
+        "flashes": (lambda s: FlashKeys(seed=s), 1_000.0, (50, 200)),
+        "flashes, clumped, 3 streams": (
+            lambda s: ClumpedKeys(streams=3, clumps=8.0, size=4.0, seed=s),
+            1_000.0,
+            (50, 200),
+        ),
+        "flashes, 3 streams": (lambda s: FlashKeys(streams=3, each=0.02, seed=s), 1_000.0, (50,)),
+        "bursts, rate × 10": (lambda s: Bursts(seed=s), 100.0, (50, 200)),
+        "bursts, rate × 100, 2 streams": (
+            lambda s: Bursts(streams=2, factor=100.0, lasting=2.0, seed=s),
+            100.0,
+            (50, 200),
+        ),
+        "one heavy key": (lambda s: OneHeavyKey(seed=s), 200.0, (20, 100)),
+        "one heavy key, 4 streams": (lambda s: OneHeavyKey(streams=4, seed=s), 200.0, (20,)),
+        "flash crowd": (lambda s: FlashCrowd(seed=s), 100.0, (50, 150)),
+        "heavy sessions": (lambda s: HeavySessions(seed=s), 200.0, (50, 150)),
+        "daily cycle": (lambda s: DailyCycle(seed=s), 100.0, (50, 150)),
+        "a stream that stops": (lambda s: StoppingStream(seed=s), 200.0, (100, 400)),
+        "swapped keys": (lambda s: SwappedKeys(seed=s), 100.0, (50, 200)),
+    }
+    return [
+        Setting("adversarial", words, _tables_of(make), window, budgets)
+        for words, (make, window, budgets) in generated.items()
+    ]
+
+
+def _tables_of(make: Callable[[int], Generated]) -> Callable[[int], Streams]:
+    return lambda seed: make(seed).tables()
+
+
 def real(scale: Scale) -> list[Setting]:
     """Traces of honeypots, news sites and a web server."""
     hour, day = 3_600.0, 86_400.0
@@ -241,6 +293,7 @@ FAMILIES: Mapping[str, Callable[[Scale], list[Setting]]] = {
     "drift": drift,
     "mixture": mixture,
     "changing": changing,
+    "adversarial": adversarial,
     "real": real,
 }
 

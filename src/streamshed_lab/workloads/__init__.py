@@ -7,6 +7,17 @@ same for the same seed.
 from streamshed.demo.workloads.base import Workload
 from streamshed.demo.workloads.existence import ExistenceWorkload
 from streamshed.demo.workloads.funnel import FunnelWorkload
+from streamshed_lab.workloads.adversarial import (
+    Bursts,
+    ClumpedKeys,
+    DailyCycle,
+    FlashCrowd,
+    FlashKeys,
+    HeavySessions,
+    OneHeavyKey,
+    StoppingStream,
+    SwappedKeys,
+)
 from streamshed_lab.workloads.field import FieldWorkload
 from streamshed_lab.workloads.lagging import LaggingWorkload
 from streamshed_lab.workloads.mixed import MixedWorkload
@@ -24,17 +35,26 @@ from streamshed_lab.workloads.weblog import (
 from streamshed_lab.workloads.zipf import ZipfWorkload
 
 __all__ = [
+    "Bursts",
+    "ClumpedKeys",
+    "DailyCycle",
     "EventWorkload",
     "ExistenceWorkload",
     "FieldWorkload",
+    "FlashCrowd",
+    "FlashKeys",
     "FunnelWorkload",
+    "HeavySessions",
     "LaggingWorkload",
     "MixedWorkload",
     "NormalWorkload",
+    "OneHeavyKey",
     "RegionWorkload",
     "SensorWorkload",
     "StarExample",
     "StarWorkload",
+    "StoppingStream",
+    "SwappedKeys",
     "WebLog",
     "Workload",
     "ZipfWorkload",

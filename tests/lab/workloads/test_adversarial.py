@@ -1,0 +1,53 @@
+"""The workloads that break policies: reproducible, in order, and as they say."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+import pytest
+
+from streamshed_lab.workloads import (
+    Bursts,
+    ClumpedKeys,
+    DailyCycle,
+    FlashCrowd,
+    FlashKeys,
+    HeavySessions,
+    OneHeavyKey,
+    StoppingStream,
+    SwappedKeys,
+    Workload,
+)
+
+ALL = [
+    Bursts,
+    ClumpedKeys,
+    DailyCycle,
+    FlashCrowd,
+    FlashKeys,
+    HeavySessions,
+    OneHeavyKey,
+    StoppingStream,
+    SwappedKeys,
+]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_same_seed_makes_the_same_streams_in_order_of_time(kind: type[Workload]) -> None:
+    one, again, other = (kind(seed=seed).tables() for seed in (1, 1, 2))
+    assert list(one) == list(again)
+    for name, rows in one.items():
+        assert rows.equals(again[name])
+        times = rows["time"].cast("int64").to_numpy()
+        assert (times[1:] >= times[:-1]).all()
+        assert rows.num_rows > 1_000
+    assert any(not rows.equals(other[name]) for name, rows in one.items())
+
+
+def test_one_heavy_key_has_few_rows_and_bursts_are_fast() -> None:
+    for rows in OneHeavyKey(seed=3).tables().values():
+        counts = pc.value_counts(rows["key"]).field("counts")
+        assert 0.002 < pc.max(counts).as_py() / rows.num_rows < 0.1
+    for rows in Bursts(seed=3).tables().values():
+        seconds = pc.floor(pc.divide(rows["time"].cast("int64"), 1_000_000))
+        busiest = pc.max(pc.value_counts(seconds).field("counts")).as_py()
+        assert busiest > 5 * rows.num_rows / 2_000
