@@ -70,7 +70,7 @@ TUNED: dict[str, ss.policies.Policy] = {
 
 def shedding(join: ss.Join, policy: str) -> ss.Join:
     """A join that sheds by a policy of the oracles."""
-    return join.shed(by="worth") if policy == "column" else join.shed(TUNED.get(policy, policy))
+    return join.shed(column="worth") if policy == "column" else join.shed(TUNED.get(policy, policy))
 
 
 def _shedding(join: ss.Join, workload: Workload) -> ss.Join:
@@ -97,7 +97,7 @@ def replayed(workload: Workload) -> tuple[list[Result], Ledger]:
     """Results in the order of being made, and the ledger, by replay."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected here
-        done = spec(workload).replay(inputs(workload))
+        done = spec(workload).replay(inputs(workload), order="arrival")
     return members(workload, done.table), done.ledger
 
 

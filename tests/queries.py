@@ -52,7 +52,7 @@ def through(workload: Workload, dynamic: bool = True) -> ss.Join:
     changes = last.append_column("time", pa.array(np.arange(12) * 7))
     changes = changes.append_column("change", pa.array(["delete", "insert"] * 6))
     relation = ss.relation(first, name="fact", changes=changes if dynamic else None)
-    join = windowed(ss.join(*names).on("k").seed(workload.seed), workload).weigh(by="worth")
+    join = windowed(ss.join(*names).on("k").seed(workload.seed), workload).weigh(column="worth")
     join = join.through(relation, **{name: f"k{p}" for p, name in enumerate(names)})
     return join.shed(Importance(matches="now")) if workload.bounded else join
 

@@ -85,7 +85,7 @@ def replayed(join: ss.Join, batches: Sequence[Batch]) -> Replay:
     """What replay makes of the batches."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected in some
-        return join.replay(whole(batches))
+        return join.replay(whole(batches), order="arrival")
 
 
 @dataclass

@@ -65,7 +65,7 @@ def joined(changes: pa.Table, columns: tuple[str, ...] = ("r", "s", "relation"))
         ss.join("r", "s")
         .within(WINDOW, time="ts", late=LATE, clock="max")
         .through(ss.relation(changes=pieces(changes)), r="a", s="b")
-        .weigh(by="worth")
+        .weigh(column="worth")
         .select(*columns)
     )
 

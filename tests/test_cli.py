@@ -85,7 +85,10 @@ def test_replay_writes_the_columns_that_are_chosen(files, tmp_path):
             [*WINDOW, "--clock", "max", "--keep-total", "20"],
             SAID.within("10 minutes", time="ts", clock="max").keep(total=20),
         ),
-        ([*WINDOW, "--keep-rows", "9", "--shed-by", "price"], SAID.keep(rows=9).shed(by="price")),
+        (
+            [*WINDOW, "--keep-rows", "9", "--shed-by", "price"],
+            SAID.keep(rows=9).shed(column="price"),
+        ),
         (
             [*WINDOW, "--keep-rows", "9", "--shed", "random", "--seed", "7", "--partial", "2"],
             SAID.keep(rows=9).shed("random").seed(7).partial(2),

@@ -74,10 +74,10 @@ SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
     "row windows": lambda join: join,
     "`keep(rows=…)`": lambda join: join.keep(rows=12),
     "`keep(total=…)`": lambda join: join.keep(total=30),
-    "`queue` with a rate": lambda join: join.queue(rows=8).throttle(tuples_per_second=0.6),
+    "`queue` with a rate": lambda join: join.queue(rows=8).throttle(rows_per_second=0.6),
     "`throttle` by work or time": lambda join: join.throttle(comparisons_per_second=0.8, every=50),
     "partial results": lambda join: join.partial(at_least=2),
-    "importance (`weigh`)": lambda join: join.weigh(by="w"),
+    "importance (`weigh`)": lambda join: join.weigh(column="w"),
     "`spill`": lambda join: join.keep(total=30).spill(to=tempfile.mkdtemp()),
     "selection": lambda join: join.select("time"),
 }
@@ -199,9 +199,8 @@ def test_features_compose_with_each_other(kind: Kind, one: str, other: str) -> N
 
 @pytest.mark.parametrize(("kind", "feature"), NO, ids=str)
 def test_what_does_not_compose_says_why(kind: Kind, feature: Feature) -> None:
-    join = said(kind, feature.name)
     with pytest.raises(ss.SpecError) as raised:
-        join.plan({name: rows.schema for name, rows in data(kind).items()})
+        said(kind, feature.name).plan({name: rows.schema for name, rows in data(kind).items()})
     assert feature.no[kind] in str(raised.value)
 
 

@@ -62,7 +62,7 @@ def test_joins_by_a_column_are_what_duckdb_says(workload: Workload) -> None:
 def test_results_say_which_earlier_ones_they_extend(workload: Workload) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected here
-        table = spec(workload).replay(inputs(workload)).table
+        table = spec(workload).replay(inputs(workload), order="arrival").table
     expected = simulate(workload).results
     found = zip(
         members(workload, table),

@@ -106,14 +106,14 @@ def test_errors_are_value_errors():
         (lambda: TWO.keep(rows={"order": 1}), ["'order'", "Did you mean 'orders'?"]),
         (lambda: BY.keep(rows=5), ["5", "'sensor'", "`total`"]),
         # shed
-        (TWO.shed, ["None", "exactly one", ".shed(by='price')"]),
-        (lambda: TWO.shed("oldest", by="price"), ["'oldest'", "'price'", "exactly one"]),
+        (TWO.shed, ["None", "exactly one", ".shed(column='price')"]),
+        (lambda: TWO.shed("oldest", column="price"), ["'oldest'", "'price'", "exactly one"]),
         (lambda: TWO.shed("existance"), ["'existance'", "existence"]),
         (lambda: TWO.shed(7), ["7", "streamshed.policies"]),
         (lambda: TWO.shed(policies.ByColumn), ["ByColumn", "instance"]),
-        (lambda: TWO.shed(by={"clicks": "p"}), ["'clicks'", "not for 'orders'"]),
+        (lambda: TWO.shed(column={"clicks": "p"}), ["'clicks'", "not for 'orders'"]),
         (lambda: TWO.shed(policies.ByColumn({"clicks": "p"})), ["not for 'orders'"]),
-        (lambda: BY.shed(by={"a": "p"}), ["worth column", "'sensor'"]),
+        (lambda: BY.shed(column={"a": "p"}), ["ranking column", "'sensor'"]),
         # partial, estimate, seed
         (lambda: TWO.partial(1), ["`at_least`", "1", "2 or more"]),
         (lambda: TWO.partial(3), ["3", "only 2", "'clicks', 'orders'", "from 2 to 2"]),
@@ -121,6 +121,32 @@ def test_errors_are_value_errors():
         (lambda: TWO.estimate(rate=float("nan")), ["nan", "from 0 to 1"]),
         (lambda: TWO.estimate(rate="all"), ["'all'", "from 0 to 1"]),
         (lambda: TWO.estimate(rate=True), ["True", "from 0 to 1"]),
+        # aggregate
+        (lambda: TWO.aggregate("clicks.x", over=0), [".aggregate()", "`over` is 0", "greater"]),
+        (lambda: TWO.aggregate("clicks.x", over=5, every="0 s"), ["`every` is 0", "greater"]),
+        (lambda: TWO.aggregate("clicks.x", over="soon"), [".aggregate(): `over`", "'soon'"]),
+        (lambda: TWO.aggregate("click.x", over=5), [".aggregate()", "Did you mean 'clicks'?"]),
+        (lambda: TWO.aggregate("clicks", over=5), ["'clicks' names no column", "as in 'clicks.x'"]),
+        (lambda: TWO.aggregate(7, over=5), [".aggregate()", "7", "give strings"]),
+        (lambda: TWO.aggregate("clicks.x", over=5, quantiles=[50]), ["quantile", "50", "0 to 1"]),
+        (lambda: TWO.aggregate("clicks.x", over=5, quantiles=0.5), ["0.5", "give a list"]),
+        (
+            lambda: TWO.aggregate("clicks.x", over=5, quantiles=[0.5, 0.25, 0.5]),
+            [".aggregate()", "the quantile 0.5 was given twice", "once"],
+        ),
+        (
+            lambda: BY.aggregate("members.x", over=5),
+            [".aggregate()", "'sensor'", "a list of members", ".replay()"],
+        ),
+        # comparisons
+        (
+            lambda: join("a", "b").on("a.k < b.k"),
+            [".on()", "'a.k < b.k'", "'<'", "ss.where(function, 'k')", "ss.near"],
+        ),
+        (
+            lambda: join("a", "b").on("a.x >= b.y"),
+            ["'a.x >= b.y'", "'>='", "ss.where(function, 'x', 'y')"],
+        ),
         # select
         (TWO.select, ["nothing", ".select('a.x', 'b.y')", ".select('time')"]),
         (lambda: TWO.select("click.x"), ["'click'", "'click.x'", "'clicks', 'orders'", "Did you"]),
@@ -147,6 +173,9 @@ def test_a_join_that_cannot_be_is_refused_at_once(say, words):
         assert word in str(error.value)
 
 
+UNION = pa.sparse_union([pa.field("y", pa.int8())])
+
+
 def planned(said, clicks=(), orders=(), **other):
     """Plan over streams with a key and a time, changed as said."""
     base = {"k": pa.int64(), "ts": pa.timestamp("us")}
@@ -167,12 +196,28 @@ def planned(said, clicks=(), orders=(), **other):
             ["no time column for 'orders'", ".last(100, time='ts')"],
         ),
         (
-            lambda: planned(TIMED.throttle(tuples_per_second=5)),
-            ["`tuples_per_second` is 5.0", "add .queue(rows=…)"],
+            lambda: planned(TIMED.throttle(rows_per_second=5)),
+            ["`rows_per_second` is 5.0", "add .queue(rows=…)"],
         ),
         (
             lambda: planned(TIMED.queue(rows=5)),
-            [".queue() says 5", "add .throttle(tuples_per_second=…)"],
+            [".queue() says 5", "add .throttle(rows_per_second=…)"],
+        ),
+        (
+            lambda: planned(TIMED.shed("random")),
+            [".shed('random')", "any number of rows", ".keep(rows=1000)", "leave .shed() out"],
+        ),
+        (
+            lambda: planned(TIMED.shed(column="price"), {"price": pa.int8()}),
+            [".shed(column='price')", "any number of rows", ".keep(total=5000)"],
+        ),
+        (
+            lambda: planned(TIMED.select("orders").aggregate("clicks.k", over="1 s")),
+            [".aggregate()", "'clicks.k' is not among", ".select()", "choose it too"],
+        ),
+        (
+            lambda: planned(TIMED.aggregate("clicks.k", over=5)),
+            [".aggregate(): `over`", "bare number 5", "'5 seconds'"],
         ),
         (lambda: planned(TWO.within(5, time="ts")), ["window of stream 'clicks'", "5", "seconds"]),
         (
@@ -213,8 +258,8 @@ def test_a_join_that_cannot_be_planned(say, words):
         assert word in str(error.value)
 
 
-WORTH = TIMED.keep(rows=5).shed(by="price")
-TOTAL = TIMED.keep(total=5).shed(by="price")
+WORTH = TIMED.keep(rows=5).shed(column="price")
+TOTAL = TIMED.keep(total=5).shed(column="price")
 TWICE = pa.schema([("k", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("us"))])
 BOTH = ["column 'k' of stream 'clicks'", "column 'k' of stream 'orders'"]
 SENSORS = pa.schema({"sensor": pa.int8(), "k": pa.int64(), "ts": pa.int64()})
@@ -296,6 +341,28 @@ TIMES = ["column 'ts' of stream 'clicks'", "column 'ts' of stream 'orders'"]
             lambda: planned(TIMED, {"ts": pa.timestamp("us", tz="UTC")}),
             [*TIMES, "tz=UTC", "time zone"],
         ),
+        # payload
+        (
+            lambda: planned(TIMED, {"x": pa.run_end_encoded(pa.int32(), pa.string())}),
+            ["column 'x' of stream 'clicks'", "run_end_encoded", "cast it", ".select()"],
+        ),
+        (
+            lambda: planned(TIMED, {}, {"x": pa.list_(UNION)}),
+            ["column 'x' of stream 'orders'", "union", "cast it", ".select()"],
+        ),
+        (
+            lambda: planned(TIMED, {"ts": pa.run_end_encoded(pa.int32(), pa.timestamp("us"))}),
+            ["column 'ts' of stream 'clicks'", "run_end_encoded", "cast it"],
+        ),
+        # aggregates
+        (
+            lambda: planned(TIMED.aggregate("clicks.prise", over="1 s"), {"price": pa.int8()}),
+            ["stream 'clicks' has no column 'prise'", "aggregate", "Did you mean 'price'?"],
+        ),
+        (
+            lambda: planned(TIMED.aggregate("clicks.name", over="1 s"), {"name": pa.string()}),
+            ["column 'name' of stream 'clicks'", "string", "cannot be aggregated", "numbers"],
+        ),
         # worths
         (
             lambda: planned(WORTH, {"price": pa.string()}, {"price": pa.int8()}),
@@ -324,8 +391,30 @@ ROWS = pa.table({"k": [1], "ts": [1]})
         (lambda: TWO.last(5).count(ROWS, ROWS), ["2 inputs", "count(clicks=…, orders=…)"]),
         (lambda: TWO.last(5).replay_batches(ROWS, ROWS), ["replay_batches(clicks=…, orders=…)"]),
         (lambda: TWO.last(5).stream(1, 2, 3), ["3 inputs", "stream(clicks=…, orders=…)"]),
-        (lambda: TWO.last(5).stream_aggregate("k", 1, 2, over=5), ["stream_aggregate(clicks=…"]),
+        (lambda: TWO.last(5).explain(ROWS, ROWS), ["2 inputs", "explain(clicks=…, orders=…)"]),
+        (
+            lambda: TWO.last(5).explain(clicks=iter([]), orders=ROWS),
+            ["explain()", "'clicks'", "list_iterator", "give its schema"],
+        ),
+        (
+            lambda: TWO.last(5).replay(ROWS),
+            ["replay()", "one input", "'clicks', 'orders'", "replay(clicks=…, orders=…)"],
+        ),
+        (
+            lambda: TWO.last(5).stream({"clicks": ROWS}, orders=ROWS),
+            ["stream()", "both by position and by name", "one mapping"],
+        ),
         (lambda: BY.last(5).replay(ROWS, ROWS), ["2 inputs", "'sensor'", "give the one"]),
+        (
+            lambda: TWO.last(5).replay(**dict.fromkeys(["clicks", "orders"], ROWS.to_reader())),
+            ["'clicks' and 'orders'", "the same RecordBatchReader", "only once", "its own"],
+        ),
+        (
+            lambda: TWO.last(5).count(
+                **dict.fromkeys(["clicks", "orders"], iter(ROWS.to_batches()))
+            ),
+            ["'clicks' and 'orders'", "the same list_iterator", "only once"],
+        ),
         (
             lambda: TWO.last(5).replay(clicks={"k": [1]}, orders=ROWS),
             ["stream 'clicks'", "a dict cannot be read", "pyarrow.table("],
@@ -341,3 +430,14 @@ def test_inputs_that_cannot_be_read_or_told_apart(say, words):
         say()
     for word in words:
         assert word in str(error.value)
+
+
+def test_an_order_that_is_none():
+    for order in ("random", ROWS):
+        with pytest.raises(SpecError, match=r"give 'time' or 'arrival'.*in a mapping"):
+            TWO.last(5).replay(clicks=ROWS, orders=ROWS, order=order)
+
+
+def test_explaining_for_no_shards():
+    with pytest.raises(SpecError, match=r"explain\(\): `shards` is 0"):
+        TWO.last(5).explain(clicks=ROWS, orders=ROWS, shards=0)

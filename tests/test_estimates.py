@@ -22,7 +22,8 @@ from oracles.workloads import NAMED_ONLY, POLICIES, generated, workloads
 from streamshed.engine.build import restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
-from streamshed.estimates import Estimate, Tally
+from streamshed.estimates import Estimate, Share, Tally
+from streamshed.ledger import Ledger, StreamLedger
 from streamshed_lab.experiments.coverage import SETTINGS, coverage, runs
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -142,15 +143,36 @@ def test_nothing_is_followed_by_choice_or_where_nothing_is_shed() -> None:
     _, ledger = replayed(workload)
     assert (ledger.missed, ledger.missed_lately, ledger.recall) == (None, None, None)
     assert ledger.sample_bytes == ledger.sample_rate == 0
-    assert "missed" not in str(ledger)
-    assert "what shedding cost is not estimated" in str(ledger)
+    assert "recall" not in str(ledger)
+    assert "missed results are not estimated" in str(ledger)
     _, exact = replayed(workload.unbounded())
     assert exact.missed == exact.missed_lately == Estimate(0, 0, 0)
-    assert exact.recall == Estimate(1, 1, 1)
+    assert exact.recall == Share(1, 1, 1)
+    assert str(exact.recall) == "100.0 %"
     assert exact.sample_bytes == 0
     assert "not estimated" not in str(exact)
     _, ample = replayed(replace(workload, keep_rows=(500, 500, 500), rate=None))
     assert ample.missed == Estimate(0, 0, 0)
+
+
+def test_a_ledger_prints_what_was_missed_as_a_percentage() -> None:
+    streams = {"a": StreamLedger(arrived=1_200, stored=700, shed=500)}
+    ledger = Ledger(streams, results=962, missed=Estimate(38.0, 29.8, 49.6))
+    assert str(ledger.recall) == "96.2 % (95.1 to 97.0)"
+    assert str(ledger).splitlines() == [
+        "stream  arrived  stored  expired  shed  filtered  late  queued",
+        "a         1,200     700        0   500         0     0       0",
+        "962 results",
+        "recall 96.2 % (95.1 to 97.0): an estimated 38 (30 to 50) results missed",
+    ]
+
+
+def test_a_ledger_of_very_many_streams_prints_the_largest() -> None:
+    ledger = Ledger({n: StreamLedger(arrived=n, stored=n) for n in range(1_000)}, results=1)
+    lines = str(ledger).splitlines()
+    assert len(lines) == 1 + 20 + 1
+    assert lines[1].split()[:2] == ["999", "999"]
+    assert lines[20].split()[:3] == ["981", "others", f"{sum(range(981)):,}"]
 
 
 def test_what_was_not_seen_is_not_excluded() -> None:

@@ -36,7 +36,7 @@ def spec(graph: Graph) -> ss.Join:
 def replayed(graph: Graph) -> tuple[list[object], Ledger]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected here
-        done = spec(graph).replay(graph.inputs())
+        done = spec(graph).replay(graph.inputs(), order="arrival")
     return members(graph.workload, done.table), done.ledger
 
 

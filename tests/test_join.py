@@ -34,12 +34,15 @@ WRITTEN = [
     "join('a', 'b').on('k').within({'a': '1 day 5 ms'}, time='ts').last({'b': 9}, time='tt')",
     "join('a', 'b-c').on(**{'a': 'x', 'b-c': 'y'}).last({'a': 1, 'b-c': 2}, time='ts')",
     "join('a', 'self').on(a='x', self='y').last(3)",
-    "join('a', 'b').on('k').last(9).keep(total=50).shed(by='price').partial(at_least=2)"
+    "join('a', 'b').on('k').last(9).keep(total=50).shed(column='price').partial(at_least=2)"
     ".estimate(rate=0.5).seed(7)",
-    "join('a', 'b').on('k').last(9).shed(by={'a': 'price', 'b': 'value'})",
+    "join('a', 'b').on('k').last(9).shed(column={'a': 'price', 'b': 'value'})",
     "join(by='sensor').on('room').within('1 week', time='ts', late='1 second').keep(total=5)",
     "join('a', 'b').on('k').last(9).partial(at_least=2).select('a', 'b.y', 'b.x.z').seed(7)",
     "join('a', 'b').on('k').last(9).select('time')",
+    "join('a', 'b').on('k').last(9).aggregate('a.x', over=10)",
+    "join('a', 'b').on('k').last(9).aggregate('b.x.y', over='1 minute', every='10 seconds', "
+    "quantiles=[0.5], wait='5 seconds')",
     "join('a.b', 'c').on('k').last(9).select('a.b.x', 'a.b.y', 'c')",
     "join(by='sensor').on('room').last(9).select('members.room', 'members.time')",
 ]
@@ -59,6 +62,8 @@ def test_joins_are_values(text):
     assert hash(copy) == hash(said)
     assert said != said.seed(99)
     with pytest.raises(FrozenInstanceError):
+        said._spec = None
+    with pytest.raises(FrozenInstanceError):
         said.streams = ()
 
 
@@ -72,7 +77,7 @@ def test_a_policy_is_written_by_its_name_if_it_has_one():
     assert str(TWO.shed(Mine())).endswith(".shed(Mine())")
     assert str(TWO.shed(policies.by_name("random"))).endswith(".shed('random')")
     assert str(TWO.shed(policies.Exact())).endswith(".shed(policies.Exact())")
-    assert TWO.shed(policies.ByColumn("price")) == TWO.shed(by="price")
+    assert TWO.shed(policies.ByColumn("price")) == TWO.shed(column="price")
 
 
 def test_the_same_said_differently_is_equal():
@@ -164,7 +169,7 @@ def test_streams_told_apart_by_a_column():
 
 
 def test_what_a_row_is_worth():
-    said = TWO.within("1 s", time="ts").keep(rows=5).shed(by={"a": "price", "b": "flag"})
+    said = TWO.within("1 s", time="ts").keep(rows=5).shed(column={"a": "price", "b": "flag"})
     got = plan(said, schema(price=pa.decimal128(9, 2)), schema(flag=pa.bool_()))
     assert [stream.worth for stream in got.streams] == ["price", "flag"]
     alone = plan(said, schema(price=US), schema(flag=pa.float32()))
@@ -172,7 +177,7 @@ def test_what_a_row_is_worth():
 
 
 def test_a_plan_has_the_columns_that_are_chosen_or_needed():
-    said = TWO.within("1 s", time="ts").keep(rows=5).shed(by={"a": "price", "b": "ts"})
+    said = TWO.within("1 s", time="ts").keep(rows=5).shed(column={"a": "price", "b": "ts"})
     wide = schema(price=pa.int8(), x=pa.string(), **{"x.y": pa.int8(), "*": pa.int8()})
     whole = plan(said, wide, wide)
     assert all(stream.schema == wide for stream in whole.streams)
@@ -237,7 +242,7 @@ def test_the_policy_has_the_last_word():
             raise streamshed.SpecError(f"not with {len(plan.streams)} streams")
 
     with pytest.raises(streamshed.SpecError, match="not with 2 streams"):
-        plan(TWO.last(1).shed(Picky()))
+        plan(TWO.last(1).keep(rows=1).shed(Picky()))
 
 
 def test_runtimes_are_chosen_late(monkeypatch):
@@ -248,7 +253,39 @@ def test_runtimes_are_chosen_late(monkeypatch):
     monkeypatch.setitem(sys.modules, "streamshed.replay", runtime)
     TWO.replay(a=1, b=2)
     TWO.replay_batches({"a": 1, "b": 2})
-    assert calls == [(TWO, None, {"a": 1, "b": 2}), (TWO, {"a": 1, "b": 2}, {})]
+    inputs = {"a": 1, "b": 2}
+    assert calls == [(TWO._spec, inputs, "time"), (TWO._spec, inputs, "time")]
+
+
+def test_a_join_shows_its_methods_only():
+    shown = [name for name in dir(TWO) if not name.startswith("_")]
+    assert all(callable(getattr(TWO, name)) for name in shown)
+    assert shown == sorted(
+        [
+            "on",
+            "within",
+            "last",
+            "keep",
+            "shed",
+            "partial",
+            "through",
+            "weigh",
+            "throttle",
+            "select",
+            "aggregate",
+            "queue",
+            "spill",
+            "estimate",
+            "seed",
+            "plan",
+            "explain",
+            "replay",
+            "replay_batches",
+            "count",
+            "open",
+            "stream",
+        ]
+    )
 
 
 def test_describing_a_join_needs_neither_compiler_nor_arrow_nor_spark():

@@ -30,14 +30,14 @@ def spec(case: Compared) -> ss.Join:
     join = windowed(join, workload)
     if workload.bounded:
         column = workload.policy == "column"
-        join = join.shed(by="worth") if column else join.shed(workload.policy)
+        join = join.shed(column="worth") if column else join.shed(workload.policy)
     return join
 
 
 def replayed(case: Compared) -> tuple[list[Result], Ledger]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected here
-        done = spec(case).replay(case.inputs())
+        done = spec(case).replay(case.inputs(), order="arrival")
     return members(case.workload, done.table), done.ledger
 
 
@@ -124,7 +124,7 @@ def test_windows_of_many_rows_are_what_duckdb_says(kind: str) -> None:
         assert multiset(replayed(case)[0]) == judged(case)
     else:
         vectors = {name: _wide(rows) for name, rows in case.inputs().items()}
-        done = spec(case).replay(vectors)
+        done = spec(case).replay(vectors, order="arrival")
         assert done.ledger.results == _counted(workload, vectors)
 
 
@@ -232,7 +232,7 @@ def odd(one: object, other: object) -> bool:
             "there is no stream 'x'",
         ),
         (lambda: ss.join("a", "b").on(ss.near({"a": "v"}, 1)), "no column was named for 'b'"),
-        (lambda: ss.join(by="s").on(ss.near("v", 1)), "told apart by the column 's'"),
+        (lambda: ss.join(by="s").on(ss.near("v", 1)), "named by the column 's'"),
     ],
 )
 def test_conditions_that_cannot_be(said: object, message: str) -> None:

@@ -82,7 +82,7 @@ class TestWithBudget:
     @many
     @given(workloads(by=True, budget=True))
     def test_by(self, workload: Workload) -> None:
-        """The same for streams told apart by a column."""
+        """The same for streams named by a column."""
         kept_in_bounds(workload, simulate(workload, trace=True))
 
     @many

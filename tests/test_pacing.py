@@ -93,7 +93,7 @@ def test_what_is_made_is_in_the_full_join(kind: str, said: dict[str, bool]) -> N
     done = join.replay(tables())
     assert not made(done.table) - made(full(kind).table)
     assert 0 < done.ledger.results < full(kind).ledger.results
-    assert done.ledger.capacity == pytest.approx(join.throttled.comparisons)
+    assert done.ledger.capacity == pytest.approx(join._spec.throttled.comparisons)
     assert done.ledger.comparisons <= 1.1 * done.ledger.capacity * SECONDS
     assert done.ledger.balanced
     shed = sum(stream.shed for stream in done.ledger.streams.values())
@@ -250,7 +250,7 @@ def test_replay_has_nothing_to_keep_up_with() -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (lambda j: j.throttle(), "`cpu` None and `tuples_per_second` None; give one of them"),
+        (lambda j: j.throttle(), "`cpu` None and `rows_per_second` None; give one of them"),
         (lambda j: j.throttle(cpu=0.5, comparisons_per_second=5), "give one of them"),
         (lambda j: j.throttle("keep up", cpu=0.5), "bounded is 'keep up'.* give one of them"),
         (lambda j: j.throttle("fast"), "'fast' is no throttle; say 'keep up', or name what is"),

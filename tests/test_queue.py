@@ -29,7 +29,7 @@ from test_graph import spec as graph_spec
 
 def spec(queued: Queued) -> ss.Join:
     join = graph_spec(queued.graph).queue(rows=queued.rows)
-    return join.throttle(tuples_per_second=queued.speed)
+    return join.throttle(rows_per_second=queued.speed)
 
 
 @st.composite
@@ -42,7 +42,7 @@ def queues(draw: st.DrawFn, policy: str) -> Queued:
 def replayed(queued: Queued) -> tuple[list[object], Ledger]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected here
-        done = spec(queued).replay(queued.graph.inputs())
+        done = spec(queued).replay(queued.graph.inputs(), order="arrival")
     return members(queued.graph.workload, done.table), done.ledger
 
 
@@ -83,7 +83,7 @@ def test_cuts_and_restarts_change_nothing(policy: str) -> None:
 def test_of_those_that_wait_the_one_leaves_that_adds_least(seed: int) -> None:
     """With five times as many tuples as are taken, as in figure 6 of the paper."""
     tables = region_work(replace(FULL, tuples=1_500), SKEWED, seed).tables()
-    slow = region_join(seed).queue(rows=10).throttle(tuples_per_second=0.2).keep(rows=25)
+    slow = region_join(seed).queue(rows=10).throttle(rows_per_second=0.2).keep(rows=25)
     results = {p: slow.shed(p).count(tables).results for p in ("sketch", "pairwise", "random")}
     assert results["sketch"] > 2 * results["random"]
     assert results["pairwise"] > 1.5 * results["random"]
@@ -94,14 +94,14 @@ ROWS = pa.table({"ts": range(100), "k": [0] * 100})
 
 
 def test_a_queue_needs_no_budget_and_serves_a_shared_key() -> None:
-    slow = TWO.queue(rows=3).throttle(tuples_per_second=0.5)
+    slow = TWO.queue(rows=3).throttle(rows_per_second=0.5)
     done = slow.shed("oldest").count(a=ROWS, b=ROWS)
     assert done.balanced
     assert sum(stream.queued for stream in done.streams.values()) == 3
     taken = sum(stream.stored + stream.expired for stream in done.streams.values())
     assert taken == 50
     assert done.shed_by == {"oldest": 200 - 50 - 3}
-    fast = TWO.queue(rows=3).throttle(tuples_per_second=100)
+    fast = TWO.queue(rows=3).throttle(rows_per_second=100)
     ledger = fast.count(a=ROWS, b=ROWS)
     assert ledger.results == TWO.count(a=ROWS, b=ROWS).results - 11  # the last row waits still
     assert [stream.queued for stream in ledger.streams.values()] == [0, 1]
@@ -114,7 +114,7 @@ def test_on_the_wall_who_comes_one_by_one_waits_as_in_the_time_of_the_join(polic
         {name: pa.table({"ts": [i], "k": [int(random.integers(3))]})}
         for i, name in enumerate(random.choice(["a", "b"], 300).tolist())
     ]
-    slow = TWO.keep(rows=5).shed(policy).queue(rows=4).throttle(tuples_per_second=0.7071)
+    slow = TWO.keep(rows=5).shed(policy).queue(rows=4).throttle(rows_per_second=0.7071)
     expected = slow.replay(whole(came))
     found = on_the_wall(slow, came, [1.7e15 + 1e6 * i for i in range(len(came))])
     assert rows(found.table) == rows(expected.table)
@@ -126,7 +126,7 @@ def test_on_the_wall_rows_come_evenly_since_the_last_ones() -> None:
     def batch(count: int) -> dict[str, pa.Table]:
         return {n: pa.table({"ts": [0] * count, "k": [0] * count}) for n in "ab"}
 
-    slow = TWO.queue(rows=2).throttle(tuples_per_second=1).shed("oldest")
+    slow = TWO.queue(rows=2).throttle(rows_per_second=1).shed("oldest")
     ledgers = [
         on_the_wall(slow, [batch(5), batch(10), batch(4)][:n], [0, 20e6, 20e6][:n]).ledger
         for n in (1, 2, 3)
@@ -149,10 +149,10 @@ def queued(ledger: Ledger) -> int:
     ("say", "words"),
     [
         (lambda: TWO.queue(rows=0), ["`rows`", "0"]),
-        (lambda: TWO.throttle(tuples_per_second=0), ["`tuples_per_second`", "above 0"]),
-        (lambda: TWO.throttle(tuples_per_second="x"), ["'x'", "above 0"]),
+        (lambda: TWO.throttle(rows_per_second=0), ["`rows_per_second`", "above 0"]),
+        (lambda: TWO.throttle(rows_per_second="x"), ["'x'", "above 0"]),
         (lambda: planned(TWO.queue(rows=5)), [".queue() says 5", "say both"]),
-        (lambda: planned(TWO.throttle(tuples_per_second=5)), ["5.0", "say both"]),
+        (lambda: planned(TWO.throttle(rows_per_second=5)), ["5.0", "say both"]),
         (lambda: planned(BOTH.estimate(rate=0.5)), ["0.5", "whole keys"]),
     ],
 )
@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused(say, words: list[str]) -> None:
         assert word in str(error.value)
 
 
-BOTH = TWO.queue(rows=5).throttle(tuples_per_second=1)
+BOTH = TWO.queue(rows=5).throttle(rows_per_second=1)
 
 
 def planned(join: ss.Join) -> Plan:
@@ -177,7 +177,7 @@ def test_values_that_are_close_are_told_apart(worths: list[float]) -> None:
     slow = ss.join("a", "b").on("k").within(1000, time="ts").queue(rows=2)
     a = pa.table({"ts": [0] * 4, "k": [1] * 4, "w": worths})
     b = pa.table({"ts": [100, 200], "k": [1, 1], "w": [2 * worths[0]] * 2})
-    done = slow.throttle(tuples_per_second=1).shed(by="w").replay(a=a, b=b)
+    done = slow.throttle(rows_per_second=1).shed(column="w").replay(a=a, b=b)
     assert {row["a"]["w"] for row in done.table.to_pylist()} == {worths[0], worths[1], worths[3]}
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
-PAGES = {README: 3, README.parent / "docs" / "network.md": 1}
+DOCS = README.parent / "docs"
+PAGES = {README: 1, DOCS / "guide.md": 3, DOCS / "network.md": 1}
 """Pages with examples, and how many these have at least."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -33,7 +34,7 @@ def test_the_examples_print_what_they_say(page):
 
 
 @pytest.mark.parametrize(
-    "page", [README, *(README.parent / "docs").glob("*.md")], ids=lambda page: page.name
+    "page", [README, *DOCS.glob("*.md")], ids=lambda page: page.name
 )
 def test_the_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[)#]", page.read_text(encoding="utf-8")):

@@ -10,6 +10,7 @@ from decimal import Decimal
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streamshed import join
@@ -37,24 +38,55 @@ def out_of_order():
 def test_late_rows_are_kept_aside_and_warned_of():
     a, b = out_of_order()
     with pytest.warns(LateRowsWarning, match=r"1 were left out .*'a'.*late='30 seconds'") as found:
-        done = TWO.replay(a=a, b=b)
+        done = TWO.replay(a=a, b=b, order="arrival")
     assert found[0].filename == __file__
     assert done.late["a"].to_pylist() == [{"k": 1, "ts": 3, "row": 3}]
     assert done.late["b"].schema == b.schema
     assert done.late["b"].num_rows == 0
     assert done.ledger.streams["a"].late == 1
     with pytest.warns(LateRowsWarning) as found:
-        list(TWO.replay_batches(a=a, b=b))
+        list(TWO.replay_batches(a=a, b=b, order="arrival"))
     assert found[0].filename == __file__
 
 
 def test_who_says_how_late_rows_may_come_is_not_warned():
     a, b = out_of_order()
-    done = TWO.within(5, time="ts", late=2).replay(a=a, b=b)
+    done = TWO.within(5, time="ts", late=2).replay(a=a, b=b, order="arrival")
     assert done.late["a"].num_rows == 1
-    on_time = TWO.within(5, time="ts", late=6).replay(a=a, b=b)
+    on_time = TWO.within(5, time="ts", late=6).replay(a=a, b=b, order="arrival")
     assert on_time.late["a"].num_rows == 0
     assert (3, 0) in pairs(on_time.table)
+
+
+def test_tables_are_joined_in_the_order_of_time():
+    """However they stand; rows of equal times keep their order, and those without a time go last"""
+    random = np.random.default_rng(3)
+    rows = pa.table(
+        {
+            "k": random.integers(0, 5, 400),
+            "ts": pa.array(np.sort(random.integers(0, 900, 400)), mask=random.random(400) < 0.05),
+            "row": np.arange(400),
+        }
+    )
+    shuffled = rows.take(random.permutation(400))
+    expected = TWO.replay(a=rows, b=rows.slice(50))
+    done = TWO.replay(a=shuffled, b=shuffled.filter(pc.greater_equal(shuffled["row"], 50)))
+    assert sorted(pairs(done.table)) == sorted(pairs(expected.table))
+    assert done.table["time"].equals(expected.table["time"])
+    assert done.ledger.streams == expected.ledger.streams
+    assert done.ledger.streams["a"].filtered == rows["ts"].null_count > 0
+    # Rows of equal times arrive as they stand.
+    same = pa.table({"k": [1, 1, 1], "ts": [9, 4, 4], "row": [0, 1, 2]})
+    first = pa.table({"k": [1], "ts": [0], "row": [0]})
+    made = TWO.replay(a=same, b=first).table["a"].to_pylist()
+    assert [row["row"] for row in made] == [1, 2]
+
+
+def test_readers_are_taken_as_they_come():
+    a, b = out_of_order()
+    for given in (a.to_reader, lambda: iter(a.to_batches())):
+        with pytest.warns(LateRowsWarning):
+            assert TWO.replay(a=given(), b=b).ledger.streams["a"].late == 1
 
 
 def test_results_come_while_the_inputs_go_on():
@@ -175,7 +207,7 @@ def test_nor_where_results_are_partial(colliding):
     ],
 )
 def test_worths_of_different_types_that_compete(one, other):
-    said = join("a", "b").on("k").last(10, time="ts").keep(total=2).shed(by="worth")
+    said = join("a", "b").on("k").last(10, time="ts").keep(total=2).shed(column="worth")
     a = pa.table({"k": [0, 0, 0], "ts": [1, 2, 3], "worth": one, "row": range(3)})
     b = pa.table({"k": [1, 1, 1], "ts": [4, 5, 6], "worth": other, "row": range(3)})
     ledger = said.count(a=a, b=b)

@@ -50,7 +50,7 @@ def projected(results: pa.Table, paths: Sequence[str]) -> list[dict[str, Any]]:
 def quietly(said: ss.Join, workload: Workload) -> Replay:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected here
-        return said.replay(inputs(workload))
+        return said.replay(inputs(workload), order="arrival")
 
 
 @st.composite
@@ -195,7 +195,7 @@ def test_columns_that_are_not_needed_are_not_read(tmp_path, count: bool) -> None
 def test_late_rows_have_the_columns_that_the_join_needs() -> None:
     a = pa.table({"other": [0] * 4, "ts": [1, 9, 10, 3], "k": [1] * 4, "row": range(4)})
     said = TWO.within(5, time="ts", late=1).select("b.row")
-    late = said.replay(a=a, b=a.slice(0, 2)).late
+    late = said.replay(a=a, b=a.slice(0, 2), order="arrival").late
     assert late["a"].to_pylist() == [{"ts": 3, "k": 1}]
     assert late["b"].column_names == ["ts", "k", "row"]
 

@@ -55,7 +55,7 @@ def test_updates_go_on_after_a_restart():
     said = (
         ss.join(by="sensor").on("key").within({"b": 20, "c": 3}, otherwise=8, time="time", late=4)
     )
-    expected = said.replay(rows).table
+    expected = said.replay(rows, order="arrival").table
     assert expected["extends"].null_count not in (0, len(expected))
     plan = said.plan({"in": rows.schema})
     found = []

@@ -142,7 +142,7 @@ def test_a_policy_that_needs_a_column_that_was_not_kept_is_refused():
     number = SCHEMA.set(2, pa.field("text", pa.int8()))
     chosen = SAID.select("time")
     saved = build_operator(chosen.plan({"a": number, "b": number})).snapshot()
-    by_column = chosen.shed(by={"a": "text", "b": "ts"})
+    by_column = chosen.shed(column={"a": "text", "b": "ts"})
     with pytest.raises(StateError, match=r"it kept no column 'text' of stream 'a'\. Restore"):
         restore_operator(by_column.plan({"a": number, "b": number}), saved)
 

@@ -53,7 +53,7 @@ def spilled(workload: Workload, to: str, deadline: int | None = None) -> ss.Join
 def replayed(workload: Workload, deadline: int | None = None) -> tuple[list[Result], Ledger]:
     with warnings.catch_warnings(), folder() as to:
         warnings.simplefilter("ignore")
-        done = spilled(workload, to, deadline).replay(inputs(workload))
+        done = spilled(workload, to, deadline).replay(inputs(workload), order="arrival")
     return members(workload, done.table), done.ledger
 
 
@@ -104,7 +104,7 @@ def check_exact(workload: Workload) -> None:
     assert ledger.results == len(ours)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exact = spec(workload.unbounded()).replay(inputs(workload)).ledger
+        exact = spec(workload.unbounded()).replay(inputs(workload), order="arrival").ledger
     assert counts(ledger) == counts(exact)
     assert ledger.missed.value == 0
 
@@ -341,7 +341,7 @@ def test_who_stops_early_leaves_nothing_behind() -> None:
     workload = larger()
     with folder() as to, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        batches = spilled(workload, to).replay_batches(inputs(workload))
+        batches = spilled(workload, to).replay_batches(inputs(workload), order="arrival")
         next(batches)
         assert len(os.listdir(to)) == 1
         del batches
@@ -377,12 +377,12 @@ def test_what_cannot_be_is_refused(said: Callable[[], object], words: list[str])
 
 
 def planned(join: ss.Join) -> object:
-    return join.plan(dict.fromkeys(join.streams, TABLE.schema))
+    return join.plan(dict.fromkeys(join._spec.streams, TABLE.schema))
 
 
 ROWS = ss.join("a", "b").on("k").last(5).keep(total=4)
 PAIRS = ss.join("a", "b", "c").on("a.k = b.k", "b.ts = c.k").within(5, time="ts").keep(total=4)
-QUEUE = SPILLED.queue(rows=3).throttle(tuples_per_second=1)
+QUEUE = SPILLED.queue(rows=3).throttle(rows_per_second=1)
 
 
 def test_folders_that_cannot_be_are_told(tmp_path: Path) -> None:

@@ -52,10 +52,10 @@ def spec(star: Star, one_by_one: bool = False) -> ss.Join:
     facts = ss.relation(star.relation(), name="facts", changes=changes)
     join = windowed(ss.join(*names).on("k").seed(workload.seed), workload)
     join = join.through(facts, **{name: f"k{p}" for p, name in enumerate(names)})
-    join = join.weigh(by="worth")
+    join = join.weigh(column="worth")
     if workload.bounded:
         policy = TUNED.get(star.policy, star.policy)
-        join = join.shed(by="worth") if policy == "column" else join.shed(policy)
+        join = join.shed(column="worth") if policy == "column" else join.shed(policy)
     return join
 
 
@@ -78,7 +78,7 @@ def made(star: Star, results: pa.Table | pa.RecordBatch) -> list[Made]:
 def replayed(star: Star, one_by_one: bool = False) -> tuple[list[Made], Ledger]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected here
-        done = spec(star, one_by_one).replay(inputs(star))
+        done = spec(star, one_by_one).replay(inputs(star), order="arrival")
     return made(star, done.table), done.ledger
 
 
@@ -230,7 +230,7 @@ F = table(
     (5, 8, 3, None),
 )
 CHANGES = table("a b time change", (5, 8, 3, "insert"), (1, 3, 5, "delete"))
-JOIN = ss.join("r", "s").on(r="x", s="y").within(3, time="ts").weigh(by="importance")
+JOIN = ss.join("r", "s").on(r="x", s="y").within(3, time="ts").weigh(column="importance")
 
 
 def test_the_example_of_the_paper() -> None:

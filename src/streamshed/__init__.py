@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from streamshed.estimates import Estimate
     from streamshed.ledger import Ledger
     from streamshed.relations import relation
+    from streamshed.replay import Replay
+    from streamshed.session import Session
 
 __version__ = "0.1.0"
 
@@ -29,6 +31,8 @@ __all__ = [
     "InputError",
     "Join",
     "Ledger",
+    "Replay",
+    "Session",
     "SpecError",
     "SpillError",
     "StateError",
@@ -45,19 +49,23 @@ __all__ = [
 ]
 
 
+_HEAVY = {
+    "Estimate": "estimates",
+    "Ledger": "ledger",
+    "Replay": "replay",
+    "Session": "session",
+    "policies": "policies",
+    "postgres": "database",
+    "relation": "relations",
+}
+"""Names that bring Arrow and a compiler along, and their modules: imported when they are used."""
+
+
 def __getattr__(name: str) -> Any:
-    # These bring Arrow and a compiler along; who only describes joins need not wait for them.
-    if name == "policies":
-        return importlib.import_module("streamshed.policies")
-    if name == "postgres":
-        return importlib.import_module("streamshed.database").postgres
-    if name == "relation":
-        return importlib.import_module("streamshed.relations").relation
-    if name == "Estimate":
-        return importlib.import_module("streamshed.estimates").Estimate
-    if name == "Ledger":
-        return importlib.import_module("streamshed.ledger").Ledger
-    raise AttributeError(f"module 'streamshed' has no attribute {name!r}")
+    if name not in _HEAVY:
+        raise AttributeError(f"module 'streamshed' has no attribute {name!r}")
+    module = importlib.import_module(f"streamshed.{_HEAVY[name]}")
+    return module if name == "policies" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

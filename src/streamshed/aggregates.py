@@ -1,16 +1,14 @@
 """Aggregates of results in windows of time: counts, sums, averages and quantiles, with intervals.
 
-What was shed is missing from the results. Counts and sums are corrected by the part of all results
-that was made, where the ledger knows it. Averages and quantiles of a sample need no correction, but
-are known up to chance: their intervals come from the differences between sixteen pieces of the
-window (batch means), as results of the same rows are no independent draws. Where rows were shed by
-a policy that keeps no sample, nothing is known of how far these are off, and there are no
-intervals.
+Results of rows that were shed are missing. Counts and sums are corrected by the recall, where the
+ledger knows it. Averages and quantiles of a sample need no correction, but are known up to chance:
+their intervals come from the differences between sixteen pieces of the window (batch means), as
+results of the same rows are no independent draws. If rows were shed by a policy that keeps no
+sample, the error of averages and quantiles is unknown, and they have no intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,8 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamshed.durations import parse, to_units
-from streamshed.errors import SpecError, listed, suggestion
 from streamshed.estimates import Estimate
 
 PIECES = 16
@@ -65,39 +61,26 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """What is asked for.
+    """What to aggregate, in which windows.
 
     Attributes:
-        of: the column, as `"stream.column"`.
-        over: the length of a window.
-        every: how far apart the ends of windows are.
-        quantiles: parts of the results below which a value is asked for.
+        stream: the stream, or the relation, that has the column.
+        column: the column to aggregate.
+        over: the length of a window, in units of time.
+        every: the distance between the ends of windows.
+        quantiles: the quantiles to compute.
         time: the type of the results' times.
+        wait: on Spark, how far a result may be behind the newest one; None for as far as the
+            windows of the join and its lateness allow.
     """
 
-    of: str
+    stream: str
+    column: str
     over: int
     every: int
     quantiles: tuple[float, ...]
     time: pa.DataType
-
-    @classmethod
-    def of_results(
-        cls, results: pa.Schema, of: str, over: Any, every: Any, quantiles: Sequence[float]
-    ) -> Windows:
-        """Read what was said, for results of a join."""
-        time = results.field("time").type
-        timestamps = pa.types.is_timestamp(time)
-        length = to_units(parse(over, "`over`"), timestamps, "`over`")
-        step = length if every is None else to_units(parse(every, "`every`"), timestamps, "`every`")
-        if length <= 0 or step <= 0:
-            said = f"`over` is {over!r}" + ("" if every is None else f" and `every` is {every!r}")
-            raise SpecError(f"of aggregates {said}; give lengths above 0")
-        for part in quantiles:
-            if not isinstance(part, int | float) or not 0 <= part <= 1:
-                raise SpecError(f"of aggregates the quantile {part!r} is no part; give 0 to 1")
-        _check_column(results, of)
-        return cls(of, length, step, tuple(quantiles), time)
+    wait: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -127,11 +110,11 @@ def aggregated(results: pa.Table, windows: Windows, weights: Weights, sampled: b
 
     Args:
         results: of a join.
-        windows: what is asked for.
+        windows: what to aggregate.
         weights: what the results stand for.
         sampled: whether the results are a sample of all, or all of them.
     """
-    times, values = _columns(results, windows.of)
+    times, values = _columns(results, windows)
     ends = _ends(times, windows)
     rows = []
     for end in ends.tolist():
@@ -141,36 +124,9 @@ def aggregated(results: pa.Table, windows: Windows, weights: Weights, sampled: b
     return windows.table(ends, rows)
 
 
-def _members(results: pa.Schema) -> dict[str, tuple[str, pa.Field]]:
-    """The columns of members, as they are named, each with its stream."""
-    return {
-        f"{field.name}.{part.name}": (field.name, part)
-        for field in results
-        if pa.types.is_struct(field.type)
-        for part in field.type
-    }
-
-
-def _check_column(results: pa.Schema, of: str) -> None:
-    """Refuse a column that is not there, or is no number."""
-    members = _members(results)
-    if of not in members:
-        raise SpecError(
-            f"there is no column {of!r} in the results to aggregate; there are {listed(members)}."
-            f"{suggestion(of, members)}"
-        )
-    kind = members[of][1].type
-    number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-    if not any(is_one(kind) for is_one in number):
-        raise SpecError(
-            f"the column {of!r} is of type {kind} and cannot be aggregated; name a number"
-        )
-
-
-def _columns(results: pa.Table, of: str) -> tuple[npt.NDArray[np.int64], Floats]:
+def _columns(results: pa.Table, windows: Windows) -> tuple[npt.NDArray[np.int64], Floats]:
     """The times and values of results, in order of time; those without a value are left out."""
-    stream, column = _members(results.schema)[of]
-    values = pc.struct_field(results[stream], [column.name])
+    values = pc.struct_field(results[windows.stream], [windows.column])
     kept = pc.is_valid(values)
     times = results["time"].filter(kept).combine_chunks().view(pa.int64()).to_numpy()
     numbers = values.filter(kept).cast(pa.float64()).to_numpy()
@@ -200,7 +156,7 @@ def summary(
         times: of the results, after the beginning of the window and up to its end.
         values: of the results.
         end: of the window.
-        windows: what is asked for.
+        windows: what to aggregate.
         weights: what the results stand for.
         sampled: whether the results are a sample of all.
     """

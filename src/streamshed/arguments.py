@@ -72,7 +72,7 @@ class Names:
             return PerStream(everywhere=read(said, f"{method}: the {what}"))
         if self.by is not None:
             raise SpecError(
-                f"{method}: the {what} is given per stream, but the streams are told apart by the "
+                f"{method}: the {what} is given per stream, but the streams are named by the "
                 f"column {self.by!r} and come through one input; give one value for all"
             )
         for stream in said:
@@ -100,7 +100,7 @@ def read_own(
     what: str,
     read: Callable[[object, str], T],
 ) -> tuple[tuple[object, T], ...]:
-    """Read a mapping from values of the column that tells streams apart; empty if there is none.
+    """Read a mapping from values of the column that names streams; empty if there is none.
 
     Args:
         said: What the caller gave: one value for all streams, or a mapping.
@@ -113,7 +113,7 @@ def read_own(
     if names.by is None or not isinstance(said, Mapping):
         if otherwise is not None:
             raise SpecError(
-                f"{method}: `otherwise` is {otherwise!r}, which is for streams told apart by a "
+                f"{method}: `otherwise` is {otherwise!r}, which is for streams named by a "
                 f"column that a mapping does not name; leave it out"
             )
         return ()

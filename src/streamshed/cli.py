@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -72,7 +72,7 @@ Rows per second are of the time that batches took, but for the first; waiting do
 def demo(
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="Who leaves; may be given several times with --here."),
+        typer.Option(help="The policy that evicts rows; several times with --here."),
     ] = None,
     rows: Annotated[
         int | None,
@@ -83,8 +83,8 @@ def demo(
         bool,
         typer.Option("--here", help="Without Spark: five streams under several policies."),
     ] = False,
-    tuples: Annotated[
-        int, typer.Option(help="With --here: rows of each stream.", min=2_000)
+    arrivals: Annotated[
+        int, typer.Option(help="With --here: rows that arrive in each stream.", min=2_000)
     ] = 40_000,
     orders: Annotated[
         int,
@@ -101,7 +101,7 @@ def demo(
         from streamshed.demo.here import POLICIES, run
 
         with telling() as tell:
-            table, seen = run(policy or POLICIES, rows or 300, tuples, orders, seed, tell)
+            table, seen = run(policy or POLICIES, rows or 300, arrivals, orders, seed, tell)
         print_table(table, seen)
         return
     if policy is not None and len(policy) > 1:
@@ -148,8 +148,8 @@ def _live_demo(said: Join, policy: str, rows: int, seed: int) -> None:
             name + (f", {outcome.trouble}" if outcome.trouble else ""),
             f"{outcome.rows:,}",
             f"{outcome.results:,}",
-            "" if outcome.trouble else f"{outcome.results / found.exact:.1%}",
-            "" if outcome.recall is None else f"{outcome.recall:.1%}",
+            "" if outcome.trouble else f"{100 * outcome.results / found.exact:.1f} %",
+            "" if outcome.recall is None else str(outcome.recall),
             f"{outcome.held:,}",
             f"{outcome.state_bytes / 1e6:.1f} MB",
             f"{outcome.rows_per_second:,.0f}",
@@ -224,13 +224,13 @@ def replay(
     clock: Annotated[str, typer.Option(help="Who sets the clock: min or max.")] = "min",
     by: Annotated[
         str | None,
-        typer.Option(help="The column that tells streams apart, for a single input."),
+        typer.Option(help="The column that names the streams, for a single input."),
     ] = None,
     keep_rows: Annotated[int | None, typer.Option(help="Rows that each stream may keep.")] = None,
     keep_total: Annotated[int | None, typer.Option(help="Rows that all may keep together.")] = None,
-    shed: Annotated[str | None, typer.Option(help="The policy that says who leaves.")] = None,
-    shed_by: Annotated[
-        str | None, typer.Option(help="Or the column whose lowest values leave.")
+    shed: Annotated[str | None, typer.Option(help="The policy that evicts rows.")] = None,
+    shed_column: Annotated[
+        str | None, typer.Option(help="Or the column whose lowest values are evicted first.")
     ] = None,
     partial: Annotated[
         int | None, typer.Option(help="The least number of members of a partial result.")
@@ -247,8 +247,8 @@ def replay(
 ) -> None:
     """Join Parquet files by a key that all streams share, and print what became of every row.
 
-    Equalities between pairs, conditions, relations, queues, throttles, spilling and aggregates are
-    for joins said in Python.
+    Files are read as they stand: sort them by time, or give --late. For equalities between pairs,
+    conditions, relations, queues, throttles, spilling and aggregates use Python.
 
     For example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts
     """
@@ -256,7 +256,7 @@ def replay(
     if by is None and len(inputs) < 2:
         raise too_few(tuple(inputs))
     said = join(by=by) if by is not None else join(*inputs)
-    said = _keyed(said, on).seed(seed)
+    said = _keyed(said, on, inputs).seed(seed)
     if within is not None:
         if not time:
             raise SpecError("--within needs the time column; give --time COLUMN")
@@ -270,8 +270,8 @@ def replay(
         said = said.last(last, time=_one_or_each(time) if time and within is None else None)
     if keep_rows is not None or keep_total is not None:
         said = said.keep(rows=keep_rows, total=keep_total)
-    if shed is not None or shed_by is not None:
-        said = said.shed(shed, by=shed_by)
+    if shed is not None or shed_column is not None:
+        said = said.shed(shed, column=shed_column)
     if partial is not None:
         said = said.partial(at_least=partial)
     if estimate is not None:
@@ -343,13 +343,13 @@ def _named(said: Iterable[str], what: str, example: str) -> dict[str, str]:
     return found
 
 
-def _keyed(said: Join, columns: Sequence[str]) -> Join:
+def _keyed(said: Join, columns: Sequence[str], streams: Collection[str]) -> Join:
     if not any("=" in column for column in columns):
         return said.on(*columns)
     by_stream: dict[str, list[str]] = {}
     for text in columns:
         stream = text.partition("=")[0]
-        if stream not in said.streams and ("." in stream or stream != stream.strip()):
+        if stream not in streams and ("." in stream or stream != stream.strip()):
             raise SpecError(
                 f"--on {text!r}: this command joins by key columns only; give --on COLUMN, or --on "
                 f"STREAM=COLUMN for every stream. In Python it is .on({text!r})"

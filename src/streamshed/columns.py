@@ -117,6 +117,36 @@ def check_importance(column: Column) -> None:
         )
 
 
+def check_aggregated(column: Column) -> None:
+    """Refuse to aggregate a column that holds no numbers."""
+    if not _is_number(column.type):
+        raise InputError(
+            f"{column} is of type {column.type} and cannot be aggregated; name a column of numbers"
+        )
+
+
+def check_payload(column: Column) -> None:
+    """Refuse a column of a type of which Arrow cannot pick single rows."""
+    unfit = _unpickable(column.type)
+    if unfit is not None:
+        raise InputError(
+            f"{column} is of type {column.type}, and rows of a {unfit} type cannot be kept one by "
+            f"one; cast it to a plain type, or leave it out with .select()"
+        )
+
+
+def _unpickable(kind: pa.DataType) -> str | None:
+    """What is wrong with a type, or with a part of it."""
+    if is_a.is_run_end_encoded(kind):
+        return "run-end-encoded"
+    if is_a.is_union(kind):
+        return "union"
+    if is_a.is_dictionary(kind):
+        return _unpickable(kind.value_type)
+    parts = [kind.field(number).type for number in range(kind.num_fields)]
+    return next(filter(None, map(_unpickable, parts)), None)
+
+
 def check_number(column: Column, condition: str) -> None:
     """Refuse a column that a condition cannot compare because it holds no numbers."""
     number = _is_number(column.type) and not is_a.is_decimal(column.type)
@@ -271,7 +301,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def stream_names(values: pa.Array) -> list[Any]:
-    """Values of the column that tells streams apart, as they are told apart.
+    """Values of the column that names streams, as they are compared.
 
     Times are taken as numbers: of those that Python knows, two may be equal that are not the same.
     """

@@ -88,7 +88,7 @@ def read_met(by_stream: Mapping[str, object], names: Names) -> PerStream[tuple[s
     method = ".through()"
     if names.by is not None:
         raise SpecError(
-            f"{method}: the streams are told apart by the column {names.by!r}; only streams with "
+            f"{method}: the streams are named by the column {names.by!r}; only streams with "
             "names can be joined through a relation"
         )
     if not by_stream:
@@ -142,7 +142,7 @@ class PairCondition:
         method = f"{self.name}()"
         if names.by is not None:
             raise SpecError(
-                f"{method}: the streams are told apart by the column {names.by!r}; only streams "
+                f"{method}: the streams are named by the column {names.by!r}; only streams "
                 "with names can be compared two by two"
             )
         for stream, _ in self.columns.named:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -46,7 +47,7 @@ class Equalities:
         if names.by is not None:
             raise SpecError(
                 f"{_METHOD}: {said[0]!r} is a condition between streams with names, but these are "
-                f"told apart by the column {names.by!r}; name the key column, as in .on('k')"
+                f"named by the column {names.by!r}; name the key column, as in .on('k')"
             )
         if len(names.streams) > MOST_STREAMS:
             raise SpecError(
@@ -119,8 +120,13 @@ class Equalities:
             )
 
 
-def are_equalities(said: Sequence[object]) -> TypeGuard[Sequence[str]]:
-    """Whether what `.on` was told are equalities, and not the names of key columns."""
+_COMPARISON = re.compile(r"<=|>=|<>|!=|<|>|≤|≥|≠")
+
+
+def are_equalities(said: Sequence[object], names: Names) -> TypeGuard[Sequence[str]]:
+    """Whether the arguments of `.on` are equalities, and not the names of key columns."""
+    for text in said:
+        _check_no_comparison(text, names)
     if not any(isinstance(text, str) and "=" in text for text in said):
         return False
     for text in said:
@@ -130,6 +136,21 @@ def are_equalities(said: Sequence[object]) -> TypeGuard[Sequence[str]]:
                 "or .on('a.x = b.x', 'b.y = c.z')"
             )
     return True
+
+
+def _check_no_comparison(text: object, names: Names) -> None:
+    """Refuse a comparison other than an equality, and point to `where`."""
+    if not isinstance(text, str) or not (sign := _COMPARISON.search(text)):
+        return
+    sides = [text[: sign.start()].strip(), text[sign.end() :].strip()]
+    # A column may have such a name; a comparison names two of the streams.
+    if all(side.partition(".")[0] in names.streams and "." in side for side in sides):
+        columns = list(dict.fromkeys(side.partition(".")[2] for side in sides))
+        raise SpecError(
+            f"{_METHOD}: {text!r} compares by {sign[0]!r}, and strings name equalities only; give "
+            f"a condition of two rows, as in .on(ss.where(function, {', '.join(map(repr, columns))}"
+            ")), or ss.near for a distance"
+        )
 
 
 def _pair(text: str, names: Names) -> tuple[Place, Place]:

@@ -1,4 +1,4 @@
-"""Numbers that are known up to chance, with the interval in which they are."""
+"""Estimates, each with its confidence interval."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Z = 1.97
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number that is known up to chance, and the interval in which it is with 95 % confidence.
+    """An estimated number, with its 95 % confidence interval.
 
     Examples:
         >>> print(Estimate(1210.4, 1100.2, 1340.1))
         1,210 (1,100 to 1,340)
         >>> print(f"{Estimate(0.5, 0.25, 0.75):.1%}, {Estimate(3.0, 3.0, 3.0)}")
-        50.0% (25.0% to 75.0%), 3
+        50.0 % (25.0 to 75.0), 3
     """
 
     value: float
@@ -25,13 +25,31 @@ class Estimate:
     high: float
 
     def __format__(self, form: str) -> str:
+        form = form or ",.0f"
+        unit, factor = ("", 1)
+        if form.endswith("%"):
+            form, unit, factor = f"{form[:-1]}f", " %", 100
         value, low, high = (
-            format(number, form or ",.0f") for number in (self.value, self.low, self.high)
+            format(number * factor, form) for number in (self.value, self.low, self.high)
         )
-        return value if self.low == self.high else f"{value} ({low} to {high})"
+        exact = self.low == self.high
+        return f"{value}{unit}" if exact else f"{value}{unit} ({low} to {high})"
 
     def __str__(self) -> str:
         return format(self)
+
+
+@dataclass(frozen=True)
+class Share(Estimate):
+    """An estimated part of a whole, from 0 to 1; it prints as a percentage.
+
+    Examples:
+        >>> print(Share(0.9621, 0.951, 0.97))
+        96.2 % (95.1 to 97.0)
+    """
+
+    def __format__(self, form: str) -> str:
+        return Estimate.__format__(self, form or ".1%")
 
 
 @dataclass(frozen=True)
@@ -92,17 +110,17 @@ def _quantile(mean: float, variance: float, z: float) -> float:
     return mean * root * root * root
 
 
-def part_made(made: int, missed: Estimate) -> Estimate:
+def part_made(made: int, missed: Estimate) -> Share:
     """The part of all results that was made.
 
     Examples:
         >>> part_made(75, Estimate(25.0, 0.0, 75.0))
-        Estimate(value=0.75, low=0.5, high=1.0)
-        >>> part_made(0, Estimate(0.0, 0.0, 0.0))
-        Estimate(value=1.0, low=1.0, high=1.0)
+        Share(value=0.75, low=0.5, high=1.0)
+        >>> print(part_made(0, Estimate(0.0, 0.0, 0.0)))
+        100.0 %
     """
     low, value, high = (
         made / (made + lost) if made + lost else 1.0
         for lost in (missed.high, missed.value, missed.low)
     )
-    return Estimate(value, low, high)
+    return Share(value, low, high)

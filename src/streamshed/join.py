@@ -1,9 +1,9 @@
-"""The join, as one says it: an immutable description that validates itself at every step."""
+"""`join` and `Join`: an immutable description of a join that validates itself at every step."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,9 +21,20 @@ from streamshed.arguments import (
 from streamshed.conditions import PairCondition, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import SpecError, listed
+from streamshed.plan.capabilities import NO_STREAM_BUDGET
 from streamshed.running import Running
 from streamshed.selection import Selection
-from streamshed.spec import Budget, RowWindows, Spill, Throttle, Through, TimeWindows, check_names
+from streamshed.spec import (
+    Aggregation,
+    Budget,
+    RowWindows,
+    Spec,
+    Spill,
+    Throttle,
+    Through,
+    TimeWindows,
+    check_names,
+)
 from streamshed.writing import written
 
 if TYPE_CHECKING:
@@ -31,11 +42,11 @@ if TYPE_CHECKING:
 
 
 def join(*streams: str, by: str | None = None) -> Join:
-    """Name the streams to be joined.
+    """Name the streams to join.
 
     Args:
-        streams: The names of two or more streams; or of one, if it is joined with a relation.
-        by: Instead of names, the column of a single input whose values tell its streams apart.
+        streams: The names of two or more streams; or of one, to join it with a relation.
+        by: Instead of names, the column of a single input whose values name its streams.
 
     Example:
         >>> from streamshed import join
@@ -48,20 +59,20 @@ def join(*streams: str, by: str | None = None) -> Join:
         if streams:
             raise SpecError(
                 f"join(): the streams {listed(map(str, streams))} are named, and the column {by!r} "
-                "is to tell streams apart; give one or the other"
+                "is to name streams too; give one or the other"
             )
-        return Join(streams=(), by=column_name(by, "join(): `by`"))
+        return Join(Spec(streams=(), by=column_name(by, "join(): `by`")))
     check_names(streams)
-    return Join(streams=streams)
+    return Join(Spec(streams=streams))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Join(Running):
-    """What is to be joined, and how; made by `join`.
+    """What to join, and how; made by `join`.
 
-    A join never changes: every method returns a new one, and refuses at once what is wrong in
-    itself. A method called again replaces what it said before. Two joins that say the same are
-    equal.
+    A join never changes: every method returns a new one, and raises `SpecError` at once for an
+    argument that is wrong in itself. Calling a method again replaces what it said before. Two joins
+    that say the same are equal.
 
     Example:
         >>> from streamshed import join
@@ -73,12 +84,12 @@ class Join(Running):
     def on(
         self, /, *columns: str | PairCondition, **by_stream: str | list[str] | tuple[str, ...]
     ) -> Join:
-        """Say which columns the members of a result have in common, or what else makes them match.
+        """Set the key columns, the equalities or the condition by which rows match.
 
         Args:
-            columns: The key columns, of the same names in every stream; and instead of them, or
+            columns: The key columns, of the same names in every stream; instead of them, or
                 besides, one of `near`, `cosine`, `inner_product` and `where`. Or equalities between
-                columns of two streams each, which tie all streams together.
+                columns of two streams each, which together connect all streams.
             by_stream: Or for every stream the name of its key column, or a list of names.
 
         Example:
@@ -93,11 +104,11 @@ class Join(Running):
             >>> join("a", "b").on("room", ss.near("heat", 0.5))
             join('a', 'b').on('room', near('heat', 0.5))
         """
-        names, (keys, pairwise) = self.names(), parted(columns)
+        names, (keys, pairwise) = self._spec.names(), parted(columns)
         if pairwise is not None:
             pairwise.check(names)
         condition: SharedKey | Equalities | None = None
-        if keys and not by_stream and are_equalities(keys):
+        if keys and not by_stream and are_equalities(keys, names):
             if pairwise is not None:
                 raise SpecError(
                     f".on(): equalities between pairs and {pairwise} were both said, and no join "
@@ -107,7 +118,7 @@ class Join(Running):
             condition = Equalities.of(keys, names)
         elif keys or by_stream or pairwise is None:
             condition = SharedKey.of(keys, by_stream, names)
-        return replace(self, condition=condition, pairwise=pairwise)
+        return self._with(condition=condition, pairwise=pairwise)
 
     def within(
         self,
@@ -126,8 +137,8 @@ class Join(Running):
                 such as `"10 minutes"`, a timedelta, or a number in the unit of an integer time
                 column; or a mapping from streams to one of these.
             time: The time column, or a mapping from streams to their time columns.
-            otherwise: Where a column tells streams apart, and the mapping is one from its values:
-                the same for all streams that it does not name.
+            otherwise: With `join(by=...)` and a mapping from values of the column: the window of
+                all streams that the mapping does not name.
             late: How far behind the clock a row may come and still be joined.
             clock: Whether the slowest stream sets the clock (`"min"`) or the fastest (`"max"`).
             idle: How far a stream may fall behind before the clock no longer waits for it.
@@ -141,17 +152,17 @@ late='30 seconds')
             join(by='sensor').on('room').within({'door': '1 hour'}, otherwise='5 minutes', \
 time='ts')
         """
-        names, method = self.names(), ".within()"
+        names, method = self._spec.names(), ".within()"
         own = read_own(duration, otherwise, names, method, "window", durations.parse)
         lengths = names.read(otherwise if own else duration, method, "window", durations.parse)
         times = names.read(time, method, "time column", column_name)
-        _check_covered(times, lengths.among(self.streams), method)
+        _check_covered(times, lengths.among(self._spec.streams), method)
         if clock not in ("min", "max"):
             raise SpecError(f"{method}: the clock is {clock!r}; give 'min' or 'max'")
-        if self.by is not None and idle is not None:
+        if names.by is not None and idle is not None:
             raise SpecError(
-                f"{method}: `idle` is {idle!r}, but streams told apart by the column {self.by!r} "
-                "share one clock, which waits for none of them; leave `idle` out"
+                f"{method}: `idle` is {idle!r}, but streams named by the column {names.by!r} share "
+                "one clock, which waits for none of them; leave `idle` out"
             )
         windows = TimeWindows(
             lengths,
@@ -161,17 +172,17 @@ time='ts')
             idle=None if idle is None else durations.parse(idle, f"{method}: `idle`"),
             own=own,
         )
-        changed = replace(self, time_windows=windows)
-        changed.check_windows()
+        changed = self._with(time_windows=windows)
+        changed._spec.check_windows()
         return changed
 
     def last(
         self, rows: int | Mapping[str, int], *, time: str | Mapping[str, str] | None = None
     ) -> Join:
-        """Give the streams windows of so many rows.
+        """Give the streams row windows.
 
         Args:
-            rows: How many rows of a stream can be joined with what comes, or a mapping from
+            rows: How many of the latest rows of a stream can match arriving rows, or a mapping from
                 streams to such numbers. The streams not named need a window by `.within`.
             time: The time column, or a mapping from streams to their time columns. Without one,
                 neither here nor in `.within`, the time of a row is its number in its stream.
@@ -183,20 +194,20 @@ time='ts')
             >>> join("a", "b").on("k").within({"a": "1 s"}, time="ts").last({"b": 100})
             join('a', 'b').on('k').within({'a': '1 second'}, time='ts').last({'b': 100})
         """
-        names, method = self.names(), ".last()"
+        names, method = self._spec.names(), ".last()"
         counts = names.read(rows, method, "number of rows", positive)
         times = None if time is None else names.read(time, method, "time column", column_name)
         if times is not None:
-            _check_covered(times, counts.among(self.streams), method)
+            _check_covered(times, counts.among(self._spec.streams), method)
             _check_counted(times, counts, method)
-        changed = replace(self, row_windows=RowWindows(counts, times))
-        changed.check_windows()
+        changed = self._with(row_windows=RowWindows(counts, times))
+        changed._spec.check_windows()
         return changed
 
     def keep(
         self, *, rows: int | Mapping[str, int] | None = None, total: int | None = None
     ) -> Join:
-        """Bound the rows that are held.
+        """Set the budget: the most rows that the join may hold.
 
         Args:
             rows: The most rows that the window of each stream may hold, or a mapping from streams
@@ -208,69 +219,66 @@ time='ts')
             >>> join("a", "b").on("k").last(100).keep(total=50)
             join('a', 'b').on('k').last(100).keep(total=50)
         """
-        method = ".keep()"
+        names, method = self._spec.names(), ".keep()"
         if (rows is None) == (total is None):
             raise SpecError(
                 f"{method}: `rows` is {rows!r} and `total` is {total!r}; give exactly one of the "
                 "two, as in .keep(rows=1000) or .keep(total=5000)"
             )
-        if rows is not None and self.by is not None:
-            raise SpecError(
-                f"{method}: `rows` is {rows!r}, but streams told apart by the column {self.by!r} "
-                "come and go and have no budgets of their own; give `total`"
-            )
+        if rows is not None and names.by is not None:
+            raise SpecError(f"{method}: `rows` is {rows!r}, but {NO_STREAM_BUDGET}")
         budget = Budget(
-            rows=None if rows is None else self.names().read(rows, method, "budget", _budget),
+            rows=None if rows is None else names.read(rows, method, "budget", _budget),
             total=None if total is None else _budget(total, f"{method}: `total`"),
         )
-        return replace(self, budget=budget)
+        return self._with(budget=budget)
 
     def shed(
-        self, policy: str | Policy | None = None, *, by: str | Mapping[str, str] | None = None
+        self, policy: str | Policy | None = None, *, column: str | Mapping[str, str] | None = None
     ) -> Join:
-        """Say which rows leave when a window is full; without it, `density` decides.
+        """Choose the policy that evicts rows when a window is full; the default is `density`.
 
-        In joins by a condition, and with `estimate(rate=0)`, it is `oldest`; by equalities between
-        pairs, and with a queue, `sketch`.
+        In joins by a condition, and with `estimate(rate=0)`, the default is `oldest`; by equalities
+        between pairs, and with a queue, it is `sketch`.
 
         Args:
-            policy: The name of a policy, or one made from `streamshed.policies`.
-            by: Or the column that says what a row is worth, or a mapping from streams to such
-                columns: the row worth least leaves first.
+            policy: The name of a policy, or an instance from `streamshed.policies`.
+            column: Or the column that ranks rows, or a mapping from streams to such columns: the
+                row with the lowest value is evicted first.
 
         Example:
             >>> from streamshed import join
             >>> join("a", "b").on("k").last(100).keep(rows=10).shed("existence")
             join('a', 'b').on('k').last(100).keep(rows=10).shed('existence')
-            >>> join("a", "b").on("k").last(100).keep(rows=10).shed(by="price")
-            join('a', 'b').on('k').last(100).keep(rows=10).shed(by='price')
+            >>> join("a", "b").on("k").last(100).keep(rows=10).shed(column="price")
+            join('a', 'b').on('k').last(100).keep(rows=10).shed(column='price')
         """
         # Policies bring their compiler along, which is no part of a quick `import streamshed`.
         from streamshed import policies
 
-        method = ".shed()"
-        if (policy is None) == (by is None):
+        names, method = self._spec.names(), ".shed()"
+        if (policy is None) == (column is None):
             raise SpecError(
-                f"{method}: the policy is {policy!r} and `by` is {by!r}; give exactly one of the "
-                "two, as in .shed('existence') or .shed(by='price')"
+                f"{method}: the policy is {policy!r} and `column` is {column!r}; give exactly one "
+                "of the two, as in .shed('existence') or .shed(column='price')"
             )
         if isinstance(policy, policies.ByColumn):
-            by = policy.column if isinstance(policy.column, str) else dict(policy.column)
-        if by is not None:
-            worths = self.names().read(by, method, "worth column", column_name)
-            _check_covered(worths, self.streams, method)
-            return replace(self, policy=policies.ByColumn(worths.said()))
+            column = policy.column if isinstance(policy.column, str) else dict(policy.column)
+        if column is not None:
+            ranks = names.read(column, method, "ranking column", column_name)
+            _check_covered(ranks, names.streams, method)
+            return self._with(policy=policies.ByColumn(ranks.said()))
         if isinstance(policy, str):
-            return replace(self, policy=policies.by_name(policy))
+            return self._with(policy=policies.by_name(policy))
         if not isinstance(policy, policies.Policy):
             raise SpecError(
                 f"{method}: the policy is {policy!r}; give the name of a policy, or an instance "
                 "of one from streamshed.policies"
             )
-        return replace(self, policy=policy)
+        return self._with(policy=policy)
 
     def partial(self, at_least: int = 2) -> Join:
-        """Ask also for results in which not every stream has a member.
+        """Make partial results too, in which not every stream has a member.
 
         Args:
             at_least: The least number of members of a result.
@@ -281,15 +289,16 @@ time='ts')
             join('a', 'b', 'c').on('k').last(100).partial(at_least=2)
         """
         least = whole(at_least, ".partial(): `at_least`", at_least=2)
-        if self.by is None and least > len(self.streams):
+        streams = self._spec.streams
+        if streams and least > len(streams):
             raise SpecError(
-                f".partial(): `at_least` is {least}, but there are only {len(self.streams)} "
-                f"streams, {listed(self.streams)}; give a number from 2 to {len(self.streams)}"
+                f".partial(): `at_least` is {least}, but there are only {len(streams)} streams, "
+                f"{listed(streams)}; give a number from 2 to {len(streams)}"
             )
-        return replace(self, at_least=least)
+        return self._with(at_least=least)
 
     def through(self, relation: Any, /, **columns: str | list[str] | tuple[str, ...]) -> Join:
-        """Join the streams by way of a relation, each with some of its columns.
+        """Join the streams through a relation, each with some of its columns.
 
         Args:
             relation: The relation: its rows, of any kind that `replay` takes, or a description of
@@ -310,30 +319,30 @@ time='ts')
         # Relations bring Arrow along, which is no part of a quick `import streamshed`.
         from streamshed.relations import as_relation
 
-        said = Through(as_relation(relation), read_met(columns, self.names()))
-        if said.relation.name in self.streams:
+        said = Through(as_relation(relation), read_met(columns, self._spec.names()))
+        if said.relation.name in self._spec.streams:
             raise SpecError(
                 f".through(): the relation and a stream are both named {said.relation.name!r}, and "
                 "results have a column for each; give another, as in relation(…, name='facts')"
             )
-        return replace(self, through_relation=said)
+        return self._with(through_relation=said)
 
-    def weigh(self, *, by: str | Mapping[str, str]) -> Join:
-        """Say how important rows are; a result is as important as the least of its members.
+    def weigh(self, *, column: str | Mapping[str, str]) -> Join:
+        """Set the importance of rows; a result is as important as the least of its members.
 
         Args:
-            by: The column that holds a row's importance, a number of 0 or more, or a mapping from
-                streams to such columns.
+            column: The column that holds a row's importance, a number of 0 or more, or a mapping
+                from streams to such columns.
 
         Example:
             >>> from streamshed import join
-            >>> join("r", "s").weigh(by="importance")
-            join('r', 's').weigh(by='importance')
+            >>> join("r", "s").weigh(column="importance")
+            join('r', 's').weigh(column='importance')
         """
-        method = ".weigh()"
-        weights = self.names().read(by, method, "column of importance", column_name)
-        _check_covered(weights, self.streams, method)
-        return replace(self, weights=weights)
+        names, method = self._spec.names(), ".weigh()"
+        weights = names.read(column, method, "column of importance", column_name)
+        _check_covered(weights, names.streams, method)
+        return self._with(weights=weights)
 
     def throttle(
         self,
@@ -342,7 +351,7 @@ time='ts')
         *,
         comparisons_per_second: float | None = None,
         cpu: float | None = None,
-        tuples_per_second: float | None = None,
+        rows_per_second: float | None = None,
         every: str | timedelta | int = "5 seconds",
         part: str | timedelta | int | None = None,
         boost: float = 1.2,
@@ -351,29 +360,29 @@ time='ts')
         dropping: bool = False,
         conserve: bool = False,
     ) -> Join:
-        """Bound the work of a join, or the rows it takes; give one of the first four.
+        """Bound the work of a join, or the rows it takes; give one of the first four arguments.
 
-        With more work to do newcomers go through those parts of the windows only in which most
-        results are found (GrubJoin). Rows that come faster than they are taken wait in a `queue`.
+        If there is more work than allowed, an arriving row is compared only with those parts of the
+        windows where most results are found (GrubJoin). Rows that arrive faster than the join takes
+        them wait in a `queue`.
 
         Args:
-            what: `"keep up"`, on Spark: batches take no longer than their rows take to come.
-            comparisons_per_second: How many comparisons of rows are made in a second of the join's
-                time (where time is a plain number, in a unit of it); in a join by equal columns,
-                how many rows are looked at and results made.
-            cpu: How much of a core's time the join takes for as much time of its own; on Spark
-                each shard.
-            tuples_per_second: How many rows of all streams together are taken. What follows is
-                about work.
-            every: How often it is decided anew what is gone through.
-            part: The length of the parts into which windows are cut, which are gone through or
-                not; a tenth of each window, unless said.
-            boost: By which factor more is tried at most, when there was time left.
-            sample: The part of newcomers from which is learned where results are found.
-            buffer: How many rows of each stream may wait, while others are worked on, before rows
-                are dropped.
+            what: `"keep up"`, for live data: a batch takes no longer than its rows take to come.
+            comparisons_per_second: The most comparisons of rows in a second of the join's time (in
+                a unit of time, where times are integers); in a join by equal columns, the most rows
+                looked at and results made.
+            cpu: The part of a core's time that the join may take; on Spark each shard.
+            rows_per_second: The most rows of all streams together that the join takes in a second.
+                The arguments below do not apply to it.
+            every: How often the join decides anew which parts it compares with.
+            part: The length of the parts into which windows are cut; a tenth of each window by
+                default.
+            boost: Maximum growth of the work per adaptation.
+            sample: The part of arriving rows from which the join learns where results are found.
+            buffer: How many rows of each stream may wait while others are worked on; more are
+                dropped.
             dropping: Drop rows at random instead, at the best rates: the baseline.
-            conserve: Shed stored rows too that nobody will be compared with any more.
+            conserve: Also evict stored rows that no arriving row will be compared with.
 
         Example:
             >>> import streamshed as ss
@@ -383,19 +392,19 @@ time='ts')
 .throttle(comparisons_per_second=1000000.0, part='2 seconds')
             >>> join("a", "b").on("k").within("1 minute", time="ts").throttle("keep up")
             join('a', 'b').on('k').within('1 minute', time='ts').throttle('keep up')
-            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(tuples_per_second=1000)
-            join('a', 'b').on('k').last(100).queue(rows=10).throttle(tuples_per_second=1000)
+            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(rows_per_second=1000)
+            join('a', 'b').on('k').last(100).queue(rows=10).throttle(rows_per_second=1000)
         """
-        said = (what, comparisons_per_second, cpu, tuples_per_second)
+        said = (what, comparisons_per_second, cpu, rows_per_second)
         if sum(one is not None for one in said) != 1:
             raise SpecError(
                 f".throttle(): what is bounded is {what!r}, `comparisons_per_second` is "
-                f"{comparisons_per_second!r}, `cpu` {cpu!r} and `tuples_per_second` "
-                f"{tuples_per_second!r}; give one of them"
+                f"{comparisons_per_second!r}, `cpu` is {cpu!r} and `rows_per_second` is "
+                f"{rows_per_second!r}; give exactly one of them"
             )
-        if tuples_per_second is not None:
-            speed = above(tuples_per_second, ".throttle(): `tuples_per_second`", 0)
-            return replace(self, speed=speed)
+        if rows_per_second is not None:
+            speed = above(rows_per_second, ".throttle(): `rows_per_second`", 0)
+            return self._with(speed=speed)
         throttle = Throttle.of(
             what,
             comparisons_per_second,
@@ -408,16 +417,16 @@ time='ts')
             dropping=dropping,
             conserve=conserve,
         )
-        return replace(self, throttled=throttle)
+        return self._with(throttled=throttle)
 
     def select(self, *columns: str) -> Join:
-        """Choose the columns of results; the others are neither kept nor moved.
+        """Choose the columns of results; the join neither keeps nor moves the others.
 
         Args:
             columns: Each a stream and a column, as in `"clicks.price"`, or a stream for all of its
-                columns, `"clicks"` or `"clicks.*"`; of streams told apart by a column
-                `"members.price"` or `"members"`, and `"key"`, `"update"`, `"extends"`. The time of
-                completion is always there; `"time"` alone asks for nothing else.
+                columns, `"clicks"` or `"clicks.*"`; with `join(by=...)`, `"members.price"` or
+                `"members"`, and `"key"`, `"update"`, `"extends"`. Results always have their time;
+                `"time"` alone chooses no other column.
 
         Example:
             >>> from streamshed import join
@@ -426,35 +435,78 @@ time='ts')
             >>> join(by="sensor").on("room").last(100).select("members.heat")
             join(by='sensor').on('room').last(100).select('members.heat')
         """
-        return replace(self, selection=Selection.of(columns, self.told_apart()))
+        return self._with(selection=Selection.of(columns, self._spec.told_apart()))
 
-    def queue(self, *, rows: int) -> Join:
-        """Let rows wait that come faster than the join takes them; see `throttle`.
+    def aggregate(
+        self,
+        column: str,
+        /,
+        *,
+        over: str | timedelta | int,
+        every: str | timedelta | int | None = None,
+        quantiles: Sequence[float] = (0.25, 0.5, 0.75),
+        wait: str | timedelta | int | None = None,
+    ) -> Join:
+        """Aggregate a column of the results in windows of time, instead of returning results.
+
+        `replay` then returns the aggregates as its table, and `stream` as its DataFrame. There is a
+        row for each window (begin, end], with the number of results made; and `count`, `sum`,
+        `average` and quantiles of all results, corrected for what was shed as far as that is
+        estimated. Each has the bounds of a 95 % interval, which are null where nothing is known.
 
         Args:
-            rows: How many may wait. Of more the one leaves that promises least by the policy, or
-                any at random if the policy is `random` or makes a sample.
+            column: The column, as in `"clicks.price"`. Results in which it is null are left out.
+            over: The length of a window.
+            every: The distance between the ends of two windows, which are multiples of it; `over`
+                by default.
+            quantiles: Which quantiles to compute, each from 0 to 1.
+            wait: On Spark, how far a result may be behind the newest one: as far as windows and
+                lateness allow by default. Replay does not wait.
+
+        Example:
+            >>> import pyarrow as pa, streamshed as ss
+            >>> rows = pa.table({"k": [1, 2, 1], "ts": [1, 2, 3], "v": [10, 20, 40]})
+            >>> joined = ss.join("a", "b").on("k").within(0, time="ts")
+            >>> averages = joined.aggregate("a.v", over=10, quantiles=[0.5])
+            >>> averages
+            join('a', 'b').on('k').within(0, time='ts').aggregate('a.v', over=10, quantiles=[0.5])
+            >>> averages.replay(a=rows, b=rows).table["average"].to_pylist()
+            [23.333333333333332]
+        """
+        names = self._spec.told_apart()
+        return self._with(
+            aggregation=Aggregation.of(
+                column, names, over=over, every=every, quantiles=quantiles, wait=wait
+            )
+        )
+
+    def queue(self, *, rows: int) -> Join:
+        """Set how many rows may wait that arrive faster than the join takes them; see `throttle`.
+
+        Args:
+            rows: The most rows that may wait. If there are more, the queue sheds the one that the
+                policy ranks lowest, or any at random if the policy is `random` or makes a sample.
 
         Example:
             >>> from streamshed import join
-            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(tuples_per_second=0.2)
-            join('a', 'b').on('k').last(100).queue(rows=10).throttle(tuples_per_second=0.2)
+            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(rows_per_second=0.2)
+            join('a', 'b').on('k').last(100).queue(rows=10).throttle(rows_per_second=0.2)
         """
-        return replace(self, queue_rows=positive(rows, ".queue(): `rows`"))
+        return self._with(queue_rows=positive(rows, ".queue(): `rows`"))
 
     def spill(
         self, *, to: str | os.PathLike[str], deadline: str | timedelta | int | None = None
     ) -> Join:
-        """Let rows wait on disk when memory is full, instead of shedding any.
+        """Write rows to disk when memory is full, instead of shedding them.
 
-        Rows are told by the hash of their key to partitions. When `keep` is reached, whole
-        partitions go to disk, those of all streams together, and are joined there later.
+        Rows are partitioned by the hash of their key. When the budget of `keep` is full, whole
+        partitions go to disk, with the rows of all streams, and are joined later.
 
         Args:
-            to: The folder for the files. Each run has a folder of its own there, which is gone at
-                the end.
-            deadline: How long after the time of a result, in the join's own time, it may still be
-                made; rows on disk for which that is too short are shed.
+            to: The folder for the files. Each run makes a folder of its own there, and removes it
+                at the end.
+            deadline: How long after its time, in the join's own time, a result may still be made;
+                rows on disk that would make later results are shed.
 
         Example:
             >>> from streamshed import join
@@ -469,16 +521,16 @@ time='ts')
         folder = os.fspath(to)
         until = None if deadline is None else durations.parse(deadline, f"{method}: `deadline`")
         if until == 0:
-            raise SpecError(f"{method}: `deadline` is {deadline!r}; give more than nothing")
-        return replace(self, spilled=Spill(str(folder), until))
+            raise SpecError(f"{method}: `deadline` is {deadline!r}; it must be greater than 0")
+        return self._with(spilled=Spill(str(folder), until))
 
     def estimate(self, *, rate: float | None = None) -> Join:
-        """Say how many keys are followed in full, to estimate the results that shedding costs.
+        """Set how many keys are sampled to estimate the results that shedding costs.
 
         Args:
-            rate: The part of all keys that is followed once many rows have come; a join begins by
-                following all of them. With 1 what is missed is known exactly, with 0 nothing is
-                estimated. Without it, one key in 32, or fewer if they have very many rows.
+            rate: The part of all keys that is sampled once many rows have come; a join begins with
+                all of them. With 1 the ledger counts the missed results exactly, with 0 it
+                estimates nothing. By default one key in 32, or fewer if they have very many rows.
 
         Example:
             >>> from streamshed import join
@@ -486,24 +538,33 @@ time='ts')
             join('a', 'b').on('k').last(100).keep(rows=10).estimate(rate=0.25)
         """
         if rate is None:
-            return replace(self, sample_rate=None)
-        return replace(self, sample_rate=fraction(rate, ".estimate(): `rate`"))
+            return self._with(sample_rate=None)
+        return self._with(sample_rate=fraction(rate, ".estimate(): `rate`"))
 
     def seed(self, n: int) -> Join:
-        """Choose the random numbers: runs of the same seed are the same.
+        """Seed the random numbers: runs with the same seed make the same decisions.
 
         Args:
-            n: A number from 0 to 2**64 - 1; 0 unless said.
+            n: A number from 0 to 2**64 - 1; 0 by default.
 
         Example:
             >>> from streamshed import join
             >>> join("a", "b").on("k").last(100).seed(7)
             join('a', 'b').on('k').last(100).seed(7)
         """
-        return replace(self, random_seed=whole(n, ".seed(): the seed", at_least=0, below=2**64))
+        return self._with(random_seed=whole(n, ".seed(): the seed", at_least=0, below=2**64))
 
     def __repr__(self) -> str:
-        return written(self)
+        return written(self._spec)
+
+    def _with(self, **changes: Any) -> Join:
+        """The same join with some fields of its spec replaced."""
+        return Join(replace(self._spec, **changes))
+
+
+def spec_of(join: Join) -> Spec:
+    """The spec of a join, for runtimes; users have the methods."""
+    return join._spec
 
 
 def _budget(said: object, what: str) -> int:

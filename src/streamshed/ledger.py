@@ -8,12 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamshed.estimates import Estimate, part_made
+from streamshed.estimates import Estimate, Share, part_made
+
+_MOST_SHOWN = 20
+"""Lines of streams that a printed ledger has at most."""
 
 
 @dataclass(frozen=True)
 class StreamLedger:
-    """What became of the tuples of one stream.
+    """What became of the rows of one stream.
 
     Examples:
         >>> StreamLedger(arrived=3, stored=2, shed=1).balanced
@@ -35,7 +38,7 @@ class StreamLedger:
 
     @property
     def balanced(self) -> bool:
-        """Whether every tuple that arrived is accounted for."""
+        """Whether every row that arrived is accounted for."""
         return self.arrived == self.settled
 
 
@@ -66,7 +69,7 @@ class Spilled:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What became of all tuples, and what was made of them.
+    """What became of all rows, and the results they made.
 
     Examples:
         >>> ledger = Ledger({"a": StreamLedger(arrived=1, stored=1)}, results=0)
@@ -109,13 +112,13 @@ class Ledger:
     """What is on disk, where rows are spilled."""
 
     @property
-    def recall(self) -> Estimate | None:
-        """The part of all results that was made; None if what is missed is not estimated."""
+    def recall(self) -> Share | None:
+        """The part of all results that was made; None if missed results are not estimated."""
         return None if self.missed is None else part_made(self.results, self.missed)
 
     @property
     def balanced(self) -> bool:
-        """Whether every tuple of every stream is accounted for."""
+        """Whether every row of every stream is accounted for."""
         return all(stream.balanced for stream in self.streams.values())
 
     def to_table(self) -> pa.Table:
@@ -131,35 +134,51 @@ class Ledger:
 
     def __str__(self) -> str:
         heads = ["stream", *(part.name for part in fields(StreamLedger))]
+        shown = self._shown()
         rows = [
-            [str(name), *(f"{getattr(stream, head):,}" for head in heads[1:])]
-            for name, stream in self.streams.items()
+            [name, *(f"{getattr(stream, head):,}" for head in heads[1:])] for name, stream in shown
         ]
         wide = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
         lines = [
             "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(pairs))
             for pairs in (list(zip(row, wide, strict=True)) for row in [heads, *rows])
         ]
-        return "\n".join([*lines, *self._said()])
+        return "\n".join([*lines, *self._summary()])
 
-    def _said(self) -> list[str]:
-        """What was made and what was missed, in words."""
-        said = [f"{self.results:,} results"]
+    def _shown(self) -> list[tuple[str, StreamLedger]]:
+        """The streams to print: all of them, or of very many those with the most rows."""
+        if len(self.streams) <= _MOST_SHOWN:
+            return [(str(name), stream) for name, stream in self.streams.items()]
+        ranked = sorted(self.streams.items(), key=lambda item: -item[1].arrived)
+        most, rest = ranked[: _MOST_SHOWN - 1], ranked[_MOST_SHOWN - 1 :]
+        others = StreamLedger(
+            *(
+                sum(getattr(stream, part.name) for _, stream in rest)
+                for part in fields(StreamLedger)
+            )
+        )
+        return [*((str(name), stream) for name, stream in most), (f"{len(rest):,} others", others)]
+
+    def _summary(self) -> list[str]:
+        """What was made, what was missed and what it cost, line by line."""
+        lines = [f"{self.results:,} results"]
         if self.importance is not None:
-            said[0] += f" of importance {self.importance:,.6g}"
+            lines[0] += f" of importance {self.importance:,.6g}"
         if self.missed is not None and self.missed.high > 0:
-            said.append(f"{self.missed} missed: {self.recall:.1%} were made")
+            lines.append(f"recall {self.recall}: an estimated {self.missed} results missed")
         elif self.missed is None and any(stream.shed for stream in self.streams.values()):
-            said.append("what shedding cost is not estimated")
+            lines.append("missed results are not estimated")
         if self.missed_lately is not None and self.missed_lately.high > 0:
-            said.append(f"{self.missed_lately} missed lately")
+            lines.append(f"lately {self.missed_lately} results missed")
         if len(self.shed_by) > 1:
             by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
-            said.append(f"shed {by}")
+            lines.append(f"rows shed: {by}")
         if self.throttle is not None:
-            at = "" if self.capacity is None else f", for {self.capacity:,.0f} comparisons a second"
-            said.append(f"{self.throttle:.1%} of the join is done{at}")
+            at = ""
+            if self.capacity is not None:
+                at = f", at {self.capacity:,.0f} comparisons a second"
+            lines.append(f"throttled to {100 * self.throttle:.1f} % of the work{at}")
         if self.spilled is not None:
             made, written = self.spilled.results, self.spilled.written
-            said.append(f"{made:,} of them from disk; {written:,} bytes were written there")
-        return said
+            lines.append(f"{made:,} results made from disk, {written:,} bytes written to it")
+        return lines

@@ -7,27 +7,31 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from streamshed.aggregates import Weights, Windows, aggregated
+from streamshed.aggregates import Weights, aggregated
 from streamshed.columns import no_rows
 from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_operator
-from streamshed.engine.ingest import InputRows, merged
+from streamshed.engine.ingest import InputRows, merged, times_of
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
 from streamshed.engine.payload import Payload, Places, places_in
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError
-from streamshed.join import Join
 from streamshed.ledger import Ledger
-from streamshed.sources import Source, open_source
+from streamshed.plan.plan import Plan
+from streamshed.plan.resolve import make_plan
+from streamshed.selection import TIME, Selection
+from streamshed.sources import Source, is_read_once, open_source
+from streamshed.spec import Spec
 
 NOWHERE: Places = np.empty(0, np.int64)
+
+Order = Literal["time", "arrival"]
 
 
 class LateRowsWarning(UserWarning):
@@ -40,70 +44,32 @@ class Replay:
 
     Attributes:
         table: the results: one struct column for each stream, as far as selected, and `time`, that
-            of completion.
-        ledger: what became of every tuple.
+            of the newest member; or, of a join that aggregates, its aggregates.
+        ledger: what became of every row.
         late: for each input the rows that came too late, with the columns that the join needs.
-        sampled: whether the results are all there are, or meant as a sample of them.
     """
 
     table: pa.Table
     ledger: Ledger
     late: Mapping[str, pa.Table]
-    sampled: bool = True
-
-    def aggregate(
-        self,
-        of: str,
-        over: str | timedelta | int,
-        every: str | timedelta | int | None = None,
-        quantiles: Sequence[float] = (0.25, 0.5, 0.75),
-    ) -> pa.Table:
-        """Count, sum and average a column of the results in windows of time, with quantiles.
-
-        Args:
-            of: the column, as in `"clicks.price"`.
-            over: the length of a window.
-            every: how far apart windows end, at multiples of this; as long as they are if not said.
-            quantiles: the parts of results for which the value is asked up to which they lie.
-
-        Returns:
-            A row for each window (begin, end]: how many results it has; and, each with the bounds
-            of a 95 % interval, `count`, `sum`, `average` and quantiles of all results, those that
-            were shed included as far as that is known. Bounds are null where nothing is known.
-
-        Examples:
-            >>> import pyarrow as pa, streamshed as ss
-            >>> rows = pa.table({"k": [1, 2, 1], "ts": [1, 2, 3], "v": [10, 20, 40]})
-            >>> done = ss.join("a", "b").on("k").within(0, time="ts").replay(a=rows, b=rows)
-            >>> done.aggregate("a.v", over=10)["average"].to_pylist()
-            [23.333333333333332]
-        """
-        windows = Windows.of_results(self.table.schema, of, over, every, quantiles)
-        return aggregated(self.table, windows, Weights.by(self.ledger.recall), self.sampled)
 
 
-def replay(join: Join, data: Any, streams: Mapping[str, Any]) -> Replay:
+def replay(spec: Spec, data: Mapping[str, Any], order: Order = "time") -> Replay:
     """Run a join over whole inputs, and gather its results.
 
     Args:
-        join: what to do.
-        data: the input whose streams a column tells apart, or a mapping from streams to inputs.
-        streams: or the input of each stream. An input is an Arrow table, record batch or reader, a
-            pandas or Polars frame, a DuckDB relation, the path of a Parquet file, or an iterator
-            of record batches.
+        spec: the join.
+        data: the input of each stream.
+        order: whether the rows of tables are joined in the order of their time, or as they stand.
     """
-    running = _Running(join, _sources(join, data, streams))
-    batches = list(running.results())
-    schema = result_schema(running.operator.plan)
+    running = _Running(spec, data, order)
+    schema = running.schema
+    table = pa.Table.from_batches(list(running.results()), schema)
     late = {
         source.name: pa.Table.from_batches(found, source.schema)
         for source, found in zip(running.sources, running.late or [], strict=True)
     }
-    table = pa.Table.from_batches(batches, schema)
-    plan = running.operator.plan
-    whole = running.operator.shed == 0 and plan.throttle is None
-    sampled = whole or (plan.policy.makes_sample and plan.throttle is None)
-    return Replay(table, running.operator.ledger(), late, sampled)
+    return Replay(table, running.operator.ledger(), late)
 
 
 class Batches(Iterator[pa.RecordBatch]):
@@ -114,7 +80,7 @@ class Batches(Iterator[pa.RecordBatch]):
     """
 
     def __init__(self, running: _Running) -> None:
-        self.schema: pa.Schema = result_schema(running.operator.plan)
+        self.schema: pa.Schema = running.schema
         self._running = running
         self._results = running.results()
 
@@ -127,69 +93,136 @@ class Batches(Iterator[pa.RecordBatch]):
         return self._running.operator.ledger()
 
 
-def replay_batches(join: Join, data: Any, streams: Mapping[str, Any]) -> Batches:
+def replay_batches(spec: Spec, data: Mapping[str, Any], order: Order = "time") -> Batches:
     """Run a join and hand out its results as they are made, for archives larger than memory."""
-    return Batches(_Running(join, _sources(join, data, streams), keep_late=False))
+    return Batches(_Running(spec, data, order, keep_late=False))
 
 
-def count(join: Join, data: Any, streams: Mapping[str, Any]) -> Ledger:
+def count(spec: Spec, data: Mapping[str, Any], order: Order = "time") -> Ledger:
     """Run a join without building its results; returns the ledger, which counts them."""
-    running = _Running(join, _sources(join, data, streams), counting=True, keep_late=False)
+    running = _Running(spec, data, order, counting=True, keep_late=False)
     for _ in running.results():
         pass
     return running.operator.ledger()
 
 
-def _sources(join: Join, data: Any, streams: Mapping[str, Any]) -> list[Source]:
-    """The inputs in the order of the join's streams; all that can be checked is checked here."""
-    if data is not None and streams:
-        raise InputError(
-            "inputs were given both by position and by name; give them by name, as in"
-            " replay(a=…, b=…), or one mapping or input by position"
+def open_inputs(
+    spec: Spec, data: Mapping[str, Any], order: Order = "time"
+) -> tuple[Plan, list[Source]]:
+    """The plan of a join, and its inputs in the order of the streams, with the columns it needs.
+
+    Args:
+        spec: the join.
+        data: the input of each stream.
+        order: whether the rows of tables come in the order of their time, or as they stand.
+    """
+    if order not in ("time", "arrival"):
+        raise SpecError(
+            f"`order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, give the "
+            "inputs in a mapping, as in replay({'order': …})"
         )
-    given: Mapping[str, Any] = streams
-    if data is not None:
-        given = data if isinstance(data, Mapping) else {"input": data}
-        if join.by is None and not isinstance(data, Mapping):
-            raise InputError(
-                f"one input was given by position, but the join has the streams"
-                f" {', '.join(map(repr, join.streams))}; give each by its name, as in"
-                f" replay({join.streams[0]}=…)"
-            )
-    opened = {name: open_source(name, value) for name, value in given.items()}
-    join.plan({name: source.schema for name, source in opened.items()})
-    return [opened[name] for name in (join.streams or opened)]
+    _check_shared(data)
+    opened = {name: open_source(name, value) for name, value in data.items()}
+    plan = make_plan(spec, {name: source.schema for name, source in opened.items()})
+    sources = []
+    for stream in plan.streams:
+        source = opened[stream.name].of(stream.schema)
+        if order == "time" and source.whole and stream.time is not None:
+            source = _in_order_of_time(source, stream.time, plan.time_type)
+        sources.append(source)
+    return plan, sources
+
+
+def _check_shared(data: Mapping[str, Any]) -> None:
+    """Refuse one reader for two streams: each would get a part of its rows."""
+    seen: dict[int, str] = {}
+    for name, value in data.items():
+        if is_read_once(value):
+            other = seen.setdefault(id(value), name)
+            if other != name:
+                raise InputError(
+                    f"streams {other!r} and {name!r} were given the same {type(value).__name__}, "
+                    "which can be read only once; give each stream its own, or a table"
+                )
+
+
+def _in_order_of_time(source: Source, column: str, kind: pa.DataType) -> Source:
+    """The same table with its rows in the order of time, those without a time last."""
+    where = f"stream {source.name!r}, column {column!r}"
+    parts = [times_of(rows.column(0), kind, where) for rows in source.read([column])]
+    times = np.concatenate([np.empty(0, np.int64), *(time for time, _ in parts)])
+    null = np.concatenate(
+        [np.empty(0, np.bool_), *(n if n.size else np.zeros(t.size, np.bool_) for t, n in parts)]
+    )
+    if not null.any() and (times[1:] >= times[:-1]).all():
+        return source
+    order = pa.array(np.lexsort((times, null)))
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        whole = pa.Table.from_batches(source.read(columns))
+        yield from whole.take(order).combine_chunks().to_batches()
+
+    return replace(source, read=read)
 
 
 class _Running:
     """A join on its way through its inputs."""
 
     def __init__(
-        self, join: Join, sources: list[Source], counting: bool = False, keep_late: bool = True
+        self,
+        spec: Spec,
+        data: Mapping[str, Any],
+        order: Order,
+        counting: bool = False,
+        keep_late: bool = True,
     ) -> None:
-        self.join = join
-        said = join.select("time") if counting else join
-        plan = said.plan({source.name: source.schema for source in sources})
+        self.spec = spec
+        if counting:
+            only_time = Selection.of((TIME,), spec.names())
+            spec = replace(spec, selection=only_time, aggregation=None)
+        plan, self.sources = open_inputs(spec, data, order)
         if plan.throttle is not None and plan.throttle.wall:
             raise SpecError(
-                ".throttle('keep up') is for rows that come as time goes by, on Spark; replay has "
-                "them all at once: give .throttle(cpu=…) or .throttle(comparisons_per_second=…)"
+                ".throttle('keep up') is for live data, on Spark or by .open(); replay has all rows"
+                " at once: give .throttle(cpu=…) or .throttle(comparisons_per_second=…)"
             )
         self.operator = build_operator(plan, whole=keep_late)
         # Keys that may have equal hashes are told apart only when results are built.
         if counting and not self.operator.checked:
             self.operator.count_only()
         self.counting = counting
-        self.late: list[list[pa.RecordBatch]] | None = [[] for _ in sources] if keep_late else None
-        self.whole = all(source.whole for source in sources)
-        self.sources = [
-            source.of(stream.schema) for source, stream in zip(sources, plan.streams, strict=True)
-        ]
+        self.late: list[list[pa.RecordBatch]] | None = None
+        if keep_late:
+            self.late = [[] for _ in self.sources]
+        self.whole = all(source.whole for source in self.sources)
         if self.whole:
-            self.operator.expect(sum(source.rows or 0 for source in sources))
+            self.operator.expect(sum(source.rows or 0 for source in self.sources))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of results, or of their aggregates."""
+        plan = self.operator.plan
+        return result_schema(plan) if plan.aggregates is None else plan.aggregates.schema
 
     def results(self) -> Iterator[pa.RecordBatch]:
-        """The results, as they are made."""
+        """The results as they are made; or their aggregates, once all results are known."""
+        plan = self.operator.plan
+        if plan.aggregates is None:
+            yield from self._results()
+            return
+        made = pa.Table.from_batches(list(self._results()), result_schema(plan))
+        weights = Weights.by(self.operator.ledger().recall)
+        yield from aggregated(made, plan.aggregates, weights, self._sampled()).to_batches()
+
+    def _sampled(self) -> bool:
+        """Whether the results are all there are, or meant as a sample of them."""
+        plan = self.operator.plan
+        if plan.throttle is not None:
+            return False
+        return self.operator.shed == 0 or plan.policy.makes_sample
+
+    def _results(self) -> Iterator[pa.RecordBatch]:
+        """The results as they are made."""
         feeds = [
             _Feed(position, source, self.operator, self.whole)
             for position, source in enumerate(self.sources)
@@ -221,7 +254,7 @@ class _Running:
                 self.late[position].append(rows)
 
     def _warn(self) -> None:
-        windows = self.join.time_windows
+        windows = self.spec.time_windows
         late = {
             name: stream.late
             for name, stream in self.operator.ledger().streams.items()
@@ -231,8 +264,9 @@ class _Running:
             worst = max(late, key=lambda name: late[name])
             warnings.warn(
                 f"rows came out of order: {sum(late.values()):,} were left out as late"
-                f" ({late[worst]:,} of stream {worst!r}); say how late rows may come, as in"
-                " .within(…, late='30 seconds'), or sort them by time",
+                f" ({late[worst]:,} of stream {worst!r}); allow for it, as in"
+                " .within(…, late='30 seconds'), or give tables, which are joined in the order of"
+                " time",
                 LateRowsWarning,
                 stacklevel=_level_of_caller(),
             )
@@ -315,21 +349,21 @@ class _Feed:
         return int(self.pending.arrival_time[-1])
 
     def ready(self, bound: tuple[int, int] | None) -> InputRows:
-        """Take the tuples that no tuple still unread can come before.
+        """Take the rows that no row still unread can come before.
 
         Args:
             bound: how far the slowest stream is known, and its position; None if all are read.
         """
         assert self.pending is not None
         assert self.rows is not None
-        tuples = self.pending
-        cut = tuples.time.size
+        pending = self.pending
+        cut = pending.time.size
         if bound is not None:
             reach, position = bound
             side: Literal["left", "right"] = "right" if self.position <= position else "left"
-            cut = int(np.searchsorted(tuples.arrival_time, reach, side))
-        self.pending = tuples.part(cut, tuples.time.size)
-        taken = tuples.part(0, cut)
+            cut = int(np.searchsorted(pending.arrival_time, reach, side))
+        self.pending = pending.part(cut, pending.time.size)
+        taken = pending.part(0, cut)
         if cut and not self.whole:
             taken = taken._replace(payload=self._payload().add(self.rows.slice(0, cut)))
             self.rows = self.rows.slice(cut)

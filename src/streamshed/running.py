@@ -1,12 +1,11 @@
-"""How a join is run: planned for its inputs, here or on Spark."""
+"""How to run a join: plan it for its inputs, then run it in this process or on Spark."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamshed.errors import InputError, listed
 from streamshed.spec import Spec
@@ -15,57 +14,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from streamshed.explanation import Explanation
     from streamshed.ledger import Ledger
     from streamshed.plan.plan import Plan
+    from streamshed.replay import Batches, Replay
+    from streamshed.session import Session
 
 
-class Replayed(Protocol):
-    """What `Join.replay` gives back."""
+@dataclass(frozen=True, repr=False)
+class Running:
+    """The methods of a join that run it.
 
-    @property
-    def table(self) -> pa.Table:
-        """The results: one struct column per stream, as far as selected, and `time`."""
+    Runtimes are imported by name when they are called: they stand above the join, and bring Arrow,
+    the compiler or Spark along.
+    """
 
-    @property
-    def ledger(self) -> Ledger:
-        """What became of every row."""
-
-    def aggregate(
-        self,
-        of: str,
-        over: str | timedelta | int,
-        every: str | timedelta | int | None = None,
-        quantiles: Sequence[float] = ...,
-    ) -> pa.Table:
-        """Aggregates of a column in windows of time; see `streamshed.replay.Replay.aggregate`."""
-
-
-class ReplayedBatches(Protocol):
-    """What `Join.replay_batches` gives back: record batches, made as they are asked for."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of a result."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """What became of the rows so far."""
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
-
-    def __next__(self) -> pa.RecordBatch: ...
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Running(Spec):
-    """What can be done with a join that has been said."""
+    _spec: Spec
 
     def plan(self, schemas: Mapping[str, pa.Schema]) -> Plan:
         """Check the join against the schemas of its inputs, and resolve it to plain numbers.
 
         Args:
-            schemas: The schema of every stream; for streams told apart by a column, that of the
-                one input, under any name.
+            schemas: The schema of every stream; with `join(by=...)`, that of the one input, under
+                any name.
 
         Example:
             >>> import pyarrow as pa
@@ -77,45 +48,140 @@ class Running(Spec):
         """
         from streamshed.plan.resolve import make_plan
 
-        return make_plan(self, schemas)
+        return make_plan(self._spec, schemas)
 
-    def replay(self, data: Any = None, /, *more: Any, **streams: Any) -> Replayed:
-        """Run the join here, on Arrow data; see `streamshed.replay.replay`.
+    def explain(
+        self, data: Any = None, /, *more: Any, shards: int = 1, **streams: Any
+    ) -> Explanation:
+        """Describe how the join will run, and what it will cost in memory; nothing is run.
 
         Args:
-            data: The input whose streams a column tells apart, or a mapping from streams to inputs.
-            more: Nothing; who gives several inputs by position is told to name them.
+            data: The schema or the input of the one stream, with `join(by=...)`; or a mapping from
+                streams to schemas or inputs.
+            more: Not allowed; name several inputs.
+            shards: The number of shards on Spark for which to divide the budget.
+            streams: Or the schema or the input of each stream.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> schema = pa.schema([("k", pa.int32()), ("ts", pa.timestamp("s"))])
+            >>> joined = join("a", "b").on("k").within("1 minute", time="ts").keep(rows=1000)
+            >>> print(joined.explain(a=schema, b=schema))  # doctest: +ELLIPSIS
+            join('a', 'b').on('k').within('1 minute', time='ts').keep(rows=1000)
+            match     rows with equal keys (a.k = b.k), found in a hash table
+            ...
+        """
+        given = self._named_inputs(data, more, streams, "explain")
+        explanation: Explanation = importlib.import_module("streamshed.explanation").explain(
+            self._spec, given, shards
+        )
+        return explanation
+
+    def replay(
+        self,
+        data: Any = None,
+        /,
+        *more: Any,
+        order: Literal["time", "arrival"] = "time",
+        **streams: Any,
+    ) -> Replay:
+        """Run the join in this process over whole inputs, and gather its results.
+
+        An input is an Arrow table, record batch or reader, a pandas or Polars frame, a DuckDB
+        relation, the path of a Parquet file, an iterator of record batches, or a Spark DataFrame
+        that does not stream.
+
+        Args:
+            data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
+            more: Not allowed; name several inputs.
+            order: `"time"` joins the rows of tables and frames in the order of their time, however
+                they stand; `"arrival"` as they stand, so that rows may come late. Readers,
+                iterators and Parquet files are always read as they stand.
             streams: Or the input of each stream.
         """
-        self._check_named(more, "replay")
-        # Runtimes stand above the join and are chosen late, hence no import statement.
-        result: Replayed = importlib.import_module("streamshed.replay").replay(self, data, streams)
+        given = self._named_inputs(data, more, streams, "replay")
+        runtime = importlib.import_module("streamshed.replay")
+        result: Replay = runtime.replay(self._spec, given, order)
         return result
 
-    def replay_batches(self, data: Any = None, /, *more: Any, **streams: Any) -> ReplayedBatches:
-        """Run the join here, batch by batch; see `streamshed.replay.replay_batches`.
+    def replay_batches(
+        self,
+        data: Any = None,
+        /,
+        *more: Any,
+        order: Literal["time", "arrival"] = "time",
+        **streams: Any,
+    ) -> Batches:
+        """Run the join in this process, and return its results as an iterator of record batches.
+
+        Use it for archives larger than memory.
 
         Args:
-            data: The input whose streams a column tells apart, or a mapping from streams to inputs.
-            more: Nothing; who gives several inputs by position is told to name them.
+            data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
+            more: Not allowed; name several inputs.
+            order: The order of the rows of tables and frames; see `replay`.
             streams: Or the input of each stream.
         """
-        self._check_named(more, "replay_batches")
+        given = self._named_inputs(data, more, streams, "replay_batches")
         runtime = importlib.import_module("streamshed.replay")
-        batches: ReplayedBatches = runtime.replay_batches(self, data, streams)
+        batches: Batches = runtime.replay_batches(self._spec, given, order)
         return batches
 
-    def count(self, data: Any = None, /, *more: Any, **streams: Any) -> Ledger:
-        """Run the join here without building its results; the ledger counts them.
+    def count(
+        self,
+        data: Any = None,
+        /,
+        *more: Any,
+        order: Literal["time", "arrival"] = "time",
+        **streams: Any,
+    ) -> Ledger:
+        """Run the join in this process without building its results; the ledger counts them.
 
         Args:
-            data: The input whose streams a column tells apart, or a mapping from streams to inputs.
-            more: Nothing; who gives several inputs by position is told to name them.
+            data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
+            more: Not allowed; name several inputs.
+            order: The order of the rows of tables and frames; see `replay`.
             streams: Or the input of each stream.
         """
-        self._check_named(more, "count")
-        ledger: Ledger = importlib.import_module("streamshed.replay").count(self, data, streams)
+        given = self._named_inputs(data, more, streams, "count")
+        runtime = importlib.import_module("streamshed.replay")
+        ledger: Ledger = runtime.count(self._spec, given, order)
         return ledger
+
+    def open(
+        self,
+        schemas: Mapping[str, pa.Schema] | pa.Schema,
+        /,
+        *,
+        state: bytes | None = None,
+    ) -> Session:
+        """Open a session, which joins live data in this process without Spark.
+
+        Args:
+            schemas: The schema of every stream; with `join(by=...)`, that of the one input.
+            state: What `Session.snapshot` returned, to continue from there.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> joined = join("views", "clicks").on("ad").within(60, time="ts").select("clicks.ts")
+            >>> schema = pa.schema([("ad", pa.int64()), ("ts", pa.int64())])
+            >>> schemas = {"views": schema, "clicks": schema}
+            >>> with joined.open(schemas) as session:
+            ...     made = session.push(views=pa.table({"ad": [7, 8], "ts": [0, 5]}))
+            ...     state = session.snapshot()
+            >>> made.num_rows
+            0
+            >>> with joined.open(schemas, state=state) as session:
+            ...     session.push(clicks=pa.table({"ad": [8], "ts": [20]})).to_pylist()
+            [{'clicks': {'ts': 20}, 'time': 20}]
+        """
+        given = schemas if isinstance(schemas, Mapping) else {"input": schemas}
+        session: Session = importlib.import_module("streamshed.session").Session(
+            self._spec, given, state
+        )
+        return session
 
     def stream(
         self,
@@ -127,85 +193,48 @@ class Running(Spec):
         rates: Mapping[str, float] | None = None,
         **streams: DataFrame,
     ) -> DataFrame:
-        """Run the join on Spark; see `streamshed.spark.stream`.
+        """Run the join on Spark, as a DataFrame: streaming if the inputs stream, batch otherwise.
 
         Args:
-            data: The DataFrame whose streams a column tells apart, or a mapping from streams to
-                DataFrames.
-            more: Nothing; who gives several DataFrames by position is told to name them.
-            shards: In how many parts the join is done; as many as there are cores, unless said.
-            late_to: A folder for the rows that come too late.
+            data: The one DataFrame, with `join(by=...)`; or a mapping from streams to DataFrames.
+            more: Not allowed; name several DataFrames.
+            shards: The number of parts in which the join is done; that of the cores by default.
+            late_to: A folder for the rows that come too late, one Parquet file for each batch and
+                shard.
             rates: How many rows of each stream come, relative to the others, where streams share no
-                key; counted if they do not stream, and taken for equal unless said.
+                key: rows are copied to several shards then. Counted by default if the inputs do not
+                stream, and otherwise taken as equal.
             streams: Or the DataFrame of each stream.
         """
-        self._check_named(more, "stream")
-        frames = self._frames(data, streams)
-        runtime = importlib.import_module("streamshed.spark")
-        frame: DataFrame = runtime.stream(self, frames, shards, late_to, rates)
+        given = self._named_inputs(data, more, streams, "stream")
+        runtime = importlib.import_module("streamshed.spark.streaming")
+        frame: DataFrame = runtime.stream(self._spec, given, shards, late_to, rates)
         return frame
 
-    def stream_aggregate(
-        self,
-        of: str,
-        data: Mapping[str, DataFrame] | DataFrame | None = None,
-        /,
-        *more: DataFrame,
-        over: str | timedelta | int,
-        every: str | timedelta | int | None = None,
-        quantiles: Sequence[float] = (0.25, 0.5, 0.75),
-        wait: str | timedelta | int | None = None,
-        shards: int | None = None,
-        **streams: DataFrame,
-    ) -> DataFrame:
-        """Aggregate the results on Spark; see `streamshed.spark.stream_aggregate`.
-
-        Args:
-            of: A column of the results, as in `"clicks.price"`.
-            data: The DataFrame whose streams a column tells apart, or a mapping from streams to
-                DataFrames.
-            more: Nothing; who gives several DataFrames by position is told to name them.
-            over: The length of a window of time.
-            every: How far apart windows end; as long as they are if not said.
-            quantiles: The parts of results for which the value is asked up to which they lie.
-            wait: How far results may be behind the newest one: as far as they can be, unless said.
-            shards: In how many parts the join is done.
-            streams: Or the DataFrame of each stream.
-        """
-        self._check_named(more, "stream_aggregate")
-        frames = self._frames(data, streams)
-        runtime = importlib.import_module("streamshed.spark")
-        frame: DataFrame = runtime.stream_aggregate(
-            self, frames, of, over, every, quantiles, wait, shards
-        )
-        return frame
-
-    def _check_named(self, more: Sequence[Any], method: str) -> None:
-        """Refuse several inputs without names."""
+    def _named_inputs(
+        self, data: Any, more: Sequence[Any], streams: Mapping[str, Any], method: str
+    ) -> Mapping[str, Any]:
+        """The inputs by stream, however they were given."""
+        spec = self._spec
+        named = ", ".join(f"{stream}=…" for stream in spec.streams[:3])
+        remedy = f"name each, as in {method}({named})"
+        if spec.by is not None:
+            remedy = f"give the one whose column {spec.by!r} names the streams"
         if more:
-            named = ", ".join(f"{stream}=…" for stream in self.streams[:3])
-            remedy = f"give each by its name, as in {method}({named})"
-            if self.by is not None:
-                remedy = f"give the one whose column {self.by!r} tells the streams apart"
             raise InputError(
-                f"{method}(): {1 + len(more)} inputs were given by position, and which stream each "
-                f"is of is not said; {remedy}"
+                f"{method}(): {1 + len(more)} inputs were given by position, which does not say "
+                f"which stream each is of; {remedy}"
             )
-
-    def _frames(
-        self, data: Mapping[str, DataFrame] | DataFrame | None, streams: Mapping[str, DataFrame]
-    ) -> Mapping[str, DataFrame]:
-        """The DataFrames that were given, by stream."""
         if data is not None and streams:
             raise InputError(
-                "inputs were given both by position and by name; give them by name, as in"
-                " stream(a=…, b=…), or one mapping or DataFrame by position"
+                f"{method}(): inputs were given both by position and by name; {remedy}, or give "
+                "one mapping by position"
             )
-        given = data if data is not None else streams
-        if self.by is None and not isinstance(given, Mapping):
+        if data is None or isinstance(data, Mapping):
+            return streams if data is None else data
+        if spec.by is None:
             raise InputError(
-                f"one input was given by position, but the join has the streams"
-                f" {listed(self.streams)}; give each by its name, as in"
-                f" stream({self.streams[0]}=…)"
+                f"{method}(): one input was given by position, but the join has the streams "
+                f"{listed(spec.streams)}; {remedy}"
             )
-        return given if isinstance(given, Mapping) else {"input": given}
+        return {"input": data}

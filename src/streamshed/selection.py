@@ -9,13 +9,13 @@ from streamshed.arguments import Names, PerStream
 from streamshed.errors import SpecError, listed, suggestion
 
 MEMBERS = "members"
-"""The column of the result that holds the members where a column tells the streams apart."""
+"""The column of the result that holds the members where a column names the streams."""
 TIME = "time"
 """The column of the result that holds the time of completion."""
 
 KEY, UPDATE, EXTENDS = "key", "update", "extends"
 BESIDES = (KEY, UPDATE, EXTENDS)
-"""The columns of the result that there are besides, where a column tells the streams apart."""
+"""The columns of the result that there are besides, where a column names the streams."""
 
 _METHOD = ".select()"
 _ALL = "*"
@@ -78,33 +78,47 @@ class Selection:
 
 
 def _read(path: object, names: Names) -> tuple[str, str]:
-    """The stream and the column of a path, which is cut where it first names a stream."""
+    """The stream and the column of a path, as a selection has them."""
+    if path == TIME or (names.by is not None and path in BESIDES):
+        return str(path), _ALL
+    stream, column = read_path(path, names, _METHOD)
+    return stream, _ALL if column is None else column
+
+
+def read_path(path: object, names: Names, method: str) -> tuple[str, str | None]:
+    """The stream and the column of a path such as `"clicks.price"`; None for the whole stream.
+
+    The path is cut at the first dot before which it names a stream.
+
+    Args:
+        path: What the caller gave.
+        names: The streams of the join.
+        method: The method called, as it shall stand in a message.
+    """
     if not isinstance(path, str):
         raise SpecError(
-            f"{_METHOD}: {path!r} is no column of the results; give strings, as in "
-            ".select('a.x', 'b.y')"
+            f"{method}: {path!r} is no column of the results; give strings, as in 'a.x'"
         )
-    if path == TIME or (names.by is not None and path in BESIDES):
-        return path, _ALL
     streams = names.streams or (MEMBERS,)
     cuts = [place for place, letter in enumerate(path) if letter == "."]
     for cut in [*cuts, len(path)]:
         if path[:cut] in streams:
-            column = path[cut + 1 :] if cut < len(path) else _ALL
-            if not column:
+            if cut == len(path):
+                return path, None
+            if not path[cut + 1 :]:
                 raise SpecError(
-                    f"{_METHOD}: {path!r} names no column of {path[:cut]!r}; write {path[:cut]!r} "
+                    f"{method}: {path!r} names no column of {path[:cut]!r}; write {path[:cut]!r} "
                     "for all of them"
                 )
-            return path[:cut], column
+            return path[:cut], path[cut + 1 :]
     if names.by is not None:
         raise SpecError(
-            f"{_METHOD}: {path!r} is no column of the results; the members of streams told apart "
-            f"by the column {names.by!r} are in {MEMBERS!r}: write '{MEMBERS}.{path}'"
+            f"{method}: {path!r} is no column of the results; the members of streams named by the "
+            f"column {names.by!r} are in {MEMBERS!r}: write '{MEMBERS}.{path}'"
         )
     stream = path.partition(".")[0]
     raise SpecError(
-        f"{_METHOD}: there is no stream {stream!r} in {path!r}; the streams are {listed(streams)}, "
+        f"{method}: there is no stream {stream!r} in {path!r}; the streams are {listed(streams)}, "
         f"and a column is named after its stream, as in '{streams[0]}.x'."
         f"{suggestion(stream, streams)}"
     )

@@ -57,7 +57,7 @@ def open_source(name: str, data: Any, what: str = "stream") -> Source:
         pyarrow.Field<k: large_string>
     """
     source = replace(_opened(f"{what} {name!r}", data), name=name)
-    schema = pa.schema([_without_views(f) for f in source.schema], source.schema.metadata)
+    schema = without_views(source.schema)
     if schema == source.schema:
         return source
 
@@ -66,6 +66,21 @@ def open_source(name: str, data: Any, what: str = "stream") -> Source:
         return (batch.cast(plain) for batch in source.read(columns))
 
     return replace(source, schema=schema, read=read)
+
+
+def is_read_once(data: Any) -> bool:
+    """Whether an input can be read a single time only, as readers and iterators can.
+
+    Examples:
+        >>> is_read_once(iter([])), is_read_once(pa.table({"k": [1]}))
+        (True, False)
+    """
+    return isinstance(data, pa.RecordBatchReader | Iterator)
+
+
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """A schema with plain types for the view types, of which Arrow cannot pick rows."""
+    return pa.schema([_without_views(column) for column in schema], schema.metadata)
 
 
 def _without_views(column: pa.Field) -> pa.Field:

@@ -1,8 +1,8 @@
-"""A join as plain data: what was said, checked in itself but not yet against any input."""
+"""A join as plain data, checked in itself but not yet against any input."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +11,7 @@ from streamshed.conditions import PairCondition, SharedKey
 from streamshed.durations import Duration, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError, listed
-from streamshed.selection import BESIDES, MEMBERS, TIME, Selection
+from streamshed.selection import BESIDES, MEMBERS, TIME, Selection, read_path
 
 if TYPE_CHECKING:
     from streamshed.policies import Policy
@@ -39,7 +39,7 @@ class TimeWindows:
     clock: Literal["min", "max"]
     idle: Duration | None
     own: tuple[tuple[Any, Duration], ...] = ()
-    """Of streams told apart by a column, the lengths by values of it; `lengths` is for the rest."""
+    """Of streams named by a column, the lengths by values of it; `lengths` is for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +131,69 @@ class Spill:
 
 
 @dataclass(frozen=True, slots=True)
+class Aggregation:
+    """The arguments of `.aggregate`."""
+
+    stream: str
+    column: str
+    over: Duration
+    every: Duration | None
+    quantiles: tuple[float, ...]
+    wait: Duration | None
+
+    @classmethod
+    def of(
+        cls,
+        path: object,
+        names: Names,
+        *,
+        over: object,
+        every: object,
+        quantiles: object,
+        wait: object,
+    ) -> Aggregation:
+        """Read the arguments of `.aggregate`."""
+        method = ".aggregate()"
+        if names.by is not None:
+            raise SpecError(
+                f"{method}: results of streams named by the column {names.by!r} hold a list of "
+                "members, not one value for each stream; aggregate the table that .replay() returns"
+            )
+        stream, column = read_path(path, names, method)
+        if column is None:
+            raise SpecError(
+                f"{method}: {path!r} names no column; name a stream and a column, as in "
+                f"'{names.streams[0]}.x'"
+            )
+        length, step = parse(over, f"{method}: `over`"), None
+        if every is not None:
+            step = parse(every, f"{method}: `every`")
+        for name, said in (("over", length), ("every", step)):
+            if said == 0:
+                raise SpecError(f"{method}: `{name}` is 0; it must be greater than 0")
+        until = None if wait is None else parse(wait, f"{method}: `wait`")
+        return cls(stream, column, length, step, _read_quantiles(quantiles, method), until)
+
+
+def _read_quantiles(said: object, method: str) -> tuple[float, ...]:
+    if isinstance(said, str) or not isinstance(said, Iterable):
+        raise SpecError(f"{method}: `quantiles` is {said!r}; give a list, as in quantiles=[0.5]")
+    found = tuple(fraction(part, f"{method}: the quantile") for part in said)
+    for position, part in enumerate(found):
+        # Columns are named by their quantile, to as many digits as `:g` shows.
+        if f"{part:g}" in [f"{other:g}" for other in found[:position]]:
+            raise SpecError(f"{method}: the quantile {part:g} was given twice; give it once")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
-    """All that was said of a join."""
+    """Everything that is known of a join before its inputs."""
 
     streams: tuple[str, ...]
-    """The names of the streams; empty where a column tells them apart."""
+    """The names of the streams; empty where a column names them."""
     by: str | None = None
-    """The column that tells the streams apart, or None."""
+    """The column that names the streams, or None."""
     condition: SharedKey | Equalities | None = None
     pairwise: PairCondition | None = None
     """What every two members of a result meet besides, or instead of, having equal keys."""
@@ -151,10 +207,11 @@ class Spec:
     """The column that says how important a row is, for each stream."""
     throttled: Throttle | None = None
     selection: Selection | None = None
+    aggregation: Aggregation | None = None
     queue_rows: int | None = None
-    """How many tuples may wait for the join."""
+    """How many rows may wait for the join."""
     speed: float | None = None
-    """How many tuples the join takes in a second of its own time."""
+    """How many rows the join takes in a second of its own time."""
     spilled: Spill | None = None
     random_seed: int = 0
     sample_rate: float | None = None
@@ -217,7 +274,7 @@ class Spec:
         return self.selection.columns_for(MEMBERS if self.by is not None else stream, known)
 
     def besides(self) -> tuple[str, ...]:
-        """The columns of results besides members and time, where a column tells streams apart."""
+        """The columns of results besides members and time, where a column names the streams."""
         if self.by is None:
             return ()
         return BESIDES if self.selection is None else self.selection.besides()
@@ -276,6 +333,6 @@ def too_few(streams: tuple[object, ...]) -> SpecError:
     """What is said of a join of too few streams."""
     return SpecError(
         f"join(): the streams named are {listed(map(str, streams))}; name at least two, as in "
-        "join('a', 'b'), or the column that tells them apart, as in join(by='sensor'); one alone "
+        "join('a', 'b'), or the column that names them, as in join(by='sensor'); one alone "
         "can be joined .through() a relation"
     )

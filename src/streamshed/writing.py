@@ -11,6 +11,7 @@ from streamshed.equalities import Equalities
 from streamshed.errors import SpecError
 from streamshed.spec import (
     KEEP_UP,
+    Aggregation,
     Budget,
     RowWindows,
     Spec,
@@ -43,15 +44,17 @@ def written(spec: Spec) -> str:
     if spec.through_relation is not None:
         parts.append(_through(spec.through_relation))
     if spec.weights is not None:
-        parts.append(f".weigh(by={spec.weights.said()!r})")
+        parts.append(f".weigh(column={spec.weights.said()!r})")
     if spec.throttled is not None:
         parts.append(_throttle(spec.throttled))
     if spec.selection is not None:
         parts.append(f".select({', '.join(map(repr, spec.selection.said()))})")
+    if spec.aggregation is not None:
+        parts.append(_aggregate(spec.aggregation))
     if spec.queue_rows is not None:
         parts.append(f".queue(rows={spec.queue_rows})")
     if spec.speed is not None:
-        parts.append(f".throttle(tuples_per_second={spec.speed:g})")
+        parts.append(f".throttle(rows_per_second={spec.speed:g})")
     if spec.spilled is not None:
         parts.append(_spill(spec.spilled))
     if spec.sample_rate is not None:
@@ -98,6 +101,17 @@ def _throttle(said: Throttle) -> str:
         if getattr(said, name) != value
     ]
     return f".throttle({', '.join(terms)})"
+
+
+def _aggregate(said: Aggregation) -> str:
+    terms = [repr(f"{said.stream}.{said.column}"), f"over={describe(said.over)!r}"]
+    if said.every is not None:
+        terms.append(f"every={describe(said.every)!r}")
+    if said.quantiles != (0.25, 0.5, 0.75):
+        terms.append(f"quantiles={list(said.quantiles)!r}")
+    if said.wait is not None:
+        terms.append(f"wait={describe(said.wait)!r}")
+    return f".aggregate({', '.join(terms)})"
 
 
 def _spill(said: Spill) -> str:
@@ -151,7 +165,7 @@ def _policy(policy: Policy) -> str:
     if isinstance(policy, policies.ByColumn):
         column = policy.column
         said = column if isinstance(column, str) else dict(column)
-        return f"by={said!r}"
+        return f"column={said!r}"
     try:
         if policies.by_name(policy.name) == policy:
             return repr(policy.name)

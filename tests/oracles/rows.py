@@ -53,10 +53,10 @@ class Workload:
     def __post_init__(self) -> None:
         """Refuse settings that meaning.md gives no meaning to."""
         if self.by:
-            assert len(self.windows) == 1, "streams told apart by a column have one in common"
+            assert len(self.windows) == 1, "streams named by a column have one in common"
             assert self.windows[0][0] == "time" or not self.own, "time windows alone may differ"
             assert self.at_least is not None, "no complete join over streams that come and go"
-            assert self.keep_rows is None, "streams told apart by a column have a total budget"
+            assert self.keep_rows is None, "streams named by a column have a total budget"
         else:
             assert len(self.windows) == len(self.names)
         assert self.keep_rows is None or len(self.keep_rows) == len(self.names)

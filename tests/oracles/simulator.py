@@ -15,7 +15,7 @@ from .rules import RULES, Held, Rule, Windows
 class Result(NamedTuple):
     """A result: its members in order of (stream, row), its time, the arrival that made it.
 
-    With streams told apart by a column also the arrival whose results it extends.
+    With streams named by a column also the arrival whose results it extends.
     """
 
     members: tuple[Member, ...]

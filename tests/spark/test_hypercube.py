@@ -16,7 +16,8 @@ pytest.importorskip("pyspark")
 
 from streaming import Files, check_same, on_the_wall, replayed
 from streaming import rows as rows_of
-from streamshed.spark.hypercube import best_shares, copies, offsets, steps
+from streamshed.plan.routing import best_shares, copies
+from streamshed.spark.hypercube import offsets, steps
 from streamshed.spark.streaming import prepared
 
 SHAPES = {
@@ -113,7 +114,7 @@ def test_one_shard_sheds_as_replay_does_and_goes_on_after_a_restart(spark, files
 @pytest.mark.slow
 def test_a_queue_goes_by_the_clock_on_the_wall_also_after_a_restart(spark, files: Files) -> None:
     data = batches(3)
-    join = JOIN.queue(rows=20).throttle(tuples_per_second=20)
+    join = JOIN.queue(rows=20).throttle(rows_per_second=20)
     files.write(data[:1])
     half = files.run(spark, join, shards=1)
     check_same(half, on_the_wall(join, data[:1], [0]))
@@ -132,7 +133,7 @@ def test_a_queue_goes_by_the_clock_on_the_wall_also_after_a_restart(spark, files
 def test_a_queue_is_divided_among_shards(spark, files: Files) -> None:
     join = ss.join("a", "b", "c").on("x").within(25, time="ts")
     files.write(batches(1))
-    slow = join.queue(rows=21).throttle(tuples_per_second=1)
+    slow = join.queue(rows=21).throttle(rows_per_second=1)
     ran = files.run(spark, slow, shards=2)
     assert ran.ledger.balanced
     assert sum(stream.arrived for stream in ran.ledger.streams.values()) == 180
@@ -143,7 +144,7 @@ def test_a_queue_is_divided_among_shards(spark, files: Files) -> None:
 @pytest.mark.spark
 def test_rows_that_do_not_stream_wait_in_the_time_of_the_join(spark) -> None:
     join = ss.join("a", "b").on("x").within(25, time="ts").queue(rows=5)
-    slow = join.throttle(tuples_per_second=0.5)
+    slow = join.throttle(rows_per_second=0.5)
     data = {name: batches(1)[0][name] for name in "ab"}
     frames = {name: spark.createDataFrame(rows.to_pandas()) for name, rows in data.items()}
     found = slow.stream(frames, shards=1).toArrow()

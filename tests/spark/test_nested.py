@@ -18,7 +18,8 @@ from streaming import Batch, Files, check_same, cut, replayed, rows
 
 pytest.importorskip("pyspark")
 
-from streamshed.spark.hypercube import axes_of, copies, shards_of
+from streamshed.plan.routing import axes_of, copies
+from streamshed.spark.hypercube import shards_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

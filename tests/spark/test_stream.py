@@ -454,8 +454,8 @@ def test_another_join_on_an_old_checkpoint(spark: SparkSession, files: Files) ->
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (PAIR.keep(rows=3), PAIR.keep(rows=2).shed(by="row")),
-        (PAIR.keep(rows=2), PAIR.keep(rows=2).shed(by="row")),
+        (PAIR.keep(rows=3), PAIR.keep(rows=2).shed(column="row")),
+        (PAIR.keep(rows=2), PAIR.keep(rows=2).shed(column="row")),
     ],
     ids=["budget", "policy"],
 )

@@ -27,9 +27,9 @@ def batches(seed: int, kind: pa.DataType, many: int = 3, size: int = 200) -> lis
     return [{name: table(batch * size) for name in "ab"} for batch in range(many)]
 
 
-def ran(spark, files: Files, join: ss.Join, data: list[dict], **asked) -> pa.Table:
+def ran(spark, files: Files, join: ss.Join, data: list[dict]) -> pa.Table:
     files.write(data)
-    frame = join.stream_aggregate("a.v", files.frames(spark), **asked)
+    frame = join.stream(files.frames(spark))
     files.start(frame).awaitTermination()
     return files.results(frame)
 
@@ -40,8 +40,9 @@ def ran(spark, files: Files, join: ss.Join, data: list[dict], **asked) -> pa.Tab
 )
 def test_windows_that_are_over_are_those_of_replay(spark, files, join, over, every):
     data = batches(1, pa.timestamp("us") if isinstance(over, str) else pa.int64())
-    expected = replayed(join, data).aggregate("a.v", over, every)
-    found = ran(spark, files, join, data, over=over, every=every).cast(expected.schema)
+    said = join.aggregate("a.v", over=over, every=every)
+    expected = replayed(said, data).table
+    found = ran(spark, files, said, data).cast(expected.schema)
     found = found.sort_by("end").to_pylist()
     ends = [row.pop("end") for row in found]
     assert len(ends) >= expected.num_rows / 2
@@ -54,12 +55,13 @@ def test_windows_that_are_over_are_those_of_replay(spark, files, join, over, eve
 def test_without_streaming_every_window_is_there_and_counts_are_corrected(spark):
     data = batches(2, pa.int64(), many=1, size=400)
     frames = {name: spark.createDataFrame(table) for name, table in data[0].items()}
-    exact = replayed(JOIN, data).aggregate("a.v", 100)
-    found = JOIN.stream_aggregate("a.v", frames, over=100).toArrow().sort_by("end")
+    said = JOIN.aggregate("a.v", over=100)
+    exact = replayed(said, data).table
+    found = said.stream(frames).toArrow().sort_by("end")
     assert found["count"].to_pylist() == exact["count"].to_pylist()
     assert found["count_high"].to_pylist() == exact["count"].to_pylist()
-    shed = JOIN.keep(rows=20).shed("random").estimate(rate=1)
-    found = shed.stream_aggregate("a.v", frames, over=100).toArrow().sort_by("end")
+    shed = said.keep(rows=20).shed("random").estimate(rate=1)
+    found = shed.stream(frames).toArrow().sort_by("end")
     wanted, made, said = (
         np.array(table[name].to_pylist()[1:])
         for table, name in ((exact, "count"), (found, "results"), (found, "count"))
@@ -74,8 +76,14 @@ def test_a_window_of_rows_must_be_told_how_long_to_wait(spark):
         name: spark.createDataFrame([(1, 1, 2.0)], "ts long, k long, v double") for name in "ab"
     }
     join = ss.join("a", "b").on("k").last(5, time="ts")
-    with pytest.raises(ss.SpecError, match="`wait`"):
-        join.stream_aggregate("a.v", frames, over=10)
-    assert join.stream_aggregate("a.v", frames, over=10, wait=3).count() == 1
-    with pytest.raises(ss.SpecError, match=r"'a\.x'"):
-        JOIN.stream_aggregate("a.x", frames, over=10)
+    with pytest.raises(ss.SpecError, match=r"a row window.*`wait`.*wait='1 minute'"):
+        join.aggregate("a.v", over=10).stream(frames)
+    assert join.aggregate("a.v", over=10, wait=3).stream(frames).count() == 1
+
+
+def test_names_with_dots_and_late_rows(spark, tmp_path):
+    rows = [(1, 1, 2.0), (9, 1, 3.0), (2, 1, 4.0)]
+    frame = spark.createDataFrame(rows, ["ts", "k", "v.x"])
+    said = ss.join("a.b", "c").on("k").within(5, time="ts").aggregate("a.b.v.x", over=10)
+    made = said.stream({"a.b": frame, "c": frame}, shards=1).toArrow()
+    assert made["results"].to_pylist() == [5]

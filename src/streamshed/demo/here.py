@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from streamshed.demo.workloads import ExistenceWorkload
-from streamshed.join import Join, join
+from streamshed.join import Join, join, spec_of
 from streamshed.ledger import Ledger
 
 POLICIES = ("exact", "random", "oldest", "frequency", "existence")
@@ -27,7 +27,7 @@ is still to come, and 'oldest' does better than 'existence', which learns from j
 def run(
     policies: Sequence[str],
     rows: int,
-    tuples: int,
+    arrivals: int,
     orders: int,
     seed: int,
     tell: Callable[[str], None],
@@ -37,7 +37,7 @@ def run(
     Args:
         policies: their names, or `exact` for no budget.
         rows: that each stream may keep.
-        tuples: rows of each stream.
+        arrivals: rows that arrive in each stream.
         orders: in how many orders keys pass through the streams; 325 are all that there are.
         seed: of all randomness.
         tell: is told what is being done.
@@ -60,7 +60,7 @@ def run(
         table.add_column(head, justify="right")
     tell("generating the streams")
     workload = ExistenceWorkload(
-        tuples=tuples, spread=50.0, repertoire=None if orders == 325 else orders, seed=seed
+        tuples=arrivals, spread=50.0, repertoire=None if orders == 325 else orders, seed=seed
     )
     tables = workload.tables()
     exact = workload.exact_results(100.0)
@@ -109,7 +109,7 @@ def _compile_together(joins: dict[str, Join], tell: Callable[[str], None]) -> No
     missing = {
         name: said
         for name, said in joins.items()
-        if not compiled_for(run, type(said.policy or Exact()).state)
+        if not compiled_for(run, type(spec_of(said).policy or Exact()).state)
     }
     if not missing:
         return
@@ -128,4 +128,4 @@ def _compile(said: Join) -> None:
 
     kinds = {"key": pa.int64(), "time": pa.timestamp("us", "UTC")}
     nothing = pa.table({name: pa.array([0], pa.int64()).cast(kind) for name, kind in kinds.items()})
-    said.replay(dict.fromkeys(said.streams, nothing))
+    said.replay(dict.fromkeys(spec_of(said).streams, nothing))

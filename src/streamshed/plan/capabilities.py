@@ -65,7 +65,7 @@ class Feature:
 
 _NO_KEY = "a result without a member of every stream is defined by a key that all streams share"
 _NO_PARTITION = "only rows of a key that all streams share can be told to partitions on disk"
-_NO_STREAM_BUDGET = (
+NO_STREAM_BUDGET = (
     "the streams are known only as they come, so that none has a budget of its own: use"
     " .keep(total=…) or .keep(memory=…)"
 )
@@ -77,7 +77,7 @@ FEATURES: tuple[Feature, ...] = (
         "`keep(rows=…)`",
         ".keep(rows=…)",
         lambda spec: spec.budget is not None and spec.budget.rows is not None,
-        {"streams by a column": _NO_STREAM_BUDGET},
+        {"streams by a column": NO_STREAM_BUDGET},
     ),
     Feature(
         "`keep(total=…)`",

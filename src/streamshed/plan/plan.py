@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamshed.columns import Column
 
 if TYPE_CHECKING:
+    from streamshed.aggregates import Windows
     from streamshed.conditions import PairCondition
     from streamshed.engine.match.relation_facts import Index
     from streamshed.policies import Policy
@@ -88,7 +89,7 @@ class RelationPlan:
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """The time windows of streams that are told apart by a column, where they differ."""
+    """The time windows of streams that a column names, where they differ."""
 
     lengths: tuple[int, ...]
     """All lengths there are, in units of time, the longest first."""
@@ -105,12 +106,12 @@ class WindowPlan:
 
 @dataclass(frozen=True)
 class QueuePlan:
-    """The queue before a join that takes a tuple only so often."""
+    """The queue before a join that takes a row only so often."""
 
     rows: int
-    """How many tuples may wait."""
+    """How many rows may wait."""
     gap: float
-    """The time between two tuples that are taken, in units of time."""
+    """The time between two rows that are taken, in units of time."""
     at_random: bool
     """Whether any of those that wait is shed, not the one that promises least."""
     second: float
@@ -149,7 +150,7 @@ class ThrottlePlan:
     buffer: int
     """Rows of each stream that may wait."""
     dropping: bool
-    """Whether tuples are dropped at random instead."""
+    """Whether rows are dropped at random instead."""
     conserve: bool
     """Whether rows are shed that are of no use to what is gone through."""
 
@@ -174,7 +175,7 @@ class Plan:
     time_type: pa.DataType
     """The type in which times of results are given."""
     late: int
-    """How far behind the clock a tuple may come, in units of time."""
+    """How far behind the clock a row may come, in units of time."""
     clock: Literal["min", "max"]
     idle: int | None
     total: int | None
@@ -192,17 +193,19 @@ class Plan:
     through: RelationPlan | None = None
     """The relation by way of which streams are joined, or None where they share a key."""
     queue: QueuePlan | None = None
-    """The queue in which tuples wait for the join, or None if it takes them as they come."""
+    """The queue in which rows wait for the join, or None if it takes them as they come."""
     besides: tuple[str, ...] = ()
-    """What results of streams told apart by a column have besides their members and the time."""
+    """What results of streams named by a column have besides their members and the time."""
     windows: WindowPlan | None = None
-    """The windows of streams told apart by a column, or None if all have the same."""
+    """The windows of streams named by a column, or None if all have the same."""
     pairwise: PairCondition | None = None
     """What every two members of a result meet besides having equal keys, or None."""
     throttle: ThrottlePlan | None = None
     """How much work it may do, or None for as much as there is."""
     spill: SpillPlan | None = None
     """The disk on which rows wait when memory is full, or None if they are shed."""
+    aggregates: Windows | None = None
+    """The aggregates to make of results, or None to return the results themselves."""
 
     @property
     def key_types(self) -> tuple[pa.DataType, ...]:
@@ -234,7 +237,7 @@ class Plan:
 
     @property
     def on_wall(self) -> bool:
-        """Whether tuples wait by the clock on the wall."""
+        """Whether rows wait by the clock on the wall."""
         return self.queue is not None and self.queue.wall
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.plan import capabilities
 from streamshed.plan.plan import Plan, RelationPlan, StreamPlan, WindowPlan
 from streamshed.plan.times import (
+    aggregates_of,
     clock_of,
     idleness,
     lateness,
@@ -25,10 +27,11 @@ from streamshed.plan.times import (
     window_of,
 )
 from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promise, Sketch
-from streamshed.spec import Spec, too_few
+from streamshed.selection import Selection
+from streamshed.spec import Aggregation, Spec, too_few
 
 MOST_LENGTHS = 64
-"""Different lengths that the windows of streams told apart by a column may have."""
+"""Different lengths that the windows of streams named by a column may have."""
 
 
 class _Input(NamedTuple):
@@ -41,9 +44,11 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
 
     Args:
         spec: What was said of the join.
-        schemas: The schema of every stream; for streams told apart by a column, of the one input.
+        schemas: The schema of every stream; for streams named by a column, of the one input.
     """
     _check_complete(spec)
+    if spec.aggregation is not None:
+        spec = replace(spec, selection=_aggregated_only(spec, spec.aggregation))
     inputs = _inputs(spec, schemas)
     if spec.by is not None:
         _check_by(spec, spec.by, inputs[0])
@@ -68,9 +73,23 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         pairwise=spec.pairwise,
         throttle=throttle_of(spec, time_type),
         spill=spill_of(spec, time_type),
+        aggregates=aggregates_of(spec, time_type),
     )
     plan.policy.check(plan)
+    _check_payload(plan)
     return plan
+
+
+def _aggregated_only(spec: Spec, aggregation: Aggregation) -> Selection:
+    """The selection of a join that aggregates: its results need no other column."""
+    path = f"{aggregation.stream}.{aggregation.column}"
+    known = [aggregation.column]
+    if aggregation.column not in spec.chosen_of(aggregation.stream, known):
+        raise SpecError(
+            f".aggregate(): the column {path!r} is not among those that .select() chooses; choose "
+            "it too, or leave .select() out"
+        )
+    return Selection.of((path,), spec.told_apart())
 
 
 def _is_estimated(spec: Spec) -> bool:
@@ -114,6 +133,7 @@ def _check_complete(spec: Spec) -> None:
             "whole keys, which this join does not follow; leave it out"
         )
     _check_waiting(spec)
+    _check_shedding(spec)
     bare = [
         stream
         # A join by a column has no names, and one window for its one input.
@@ -143,12 +163,23 @@ def _check_waiting(spec: Spec) -> None:
     if spec.queue_rows is not None and spec.speed is None:
         raise SpecError(
             f".queue() says {spec.queue_rows}, but not how fast rows are taken, so that none would "
-            "wait; say both: add .throttle(tuples_per_second=…), or leave .queue() out"
+            "wait; say both: add .throttle(rows_per_second=…), or leave .queue() out"
         )
     if spec.queue_rows is None and spec.speed is not None:
         raise SpecError(
-            f".throttle(): `tuples_per_second` is {spec.speed}, but not how many rows may wait "
+            f".throttle(): `rows_per_second` is {spec.speed}, but not how many rows may wait "
             "until they are taken; say both: add .queue(rows=…), or leave .throttle() out"
+        )
+
+
+def _check_shedding(spec: Spec) -> None:
+    """Refuse a policy that would never evict a row."""
+    if spec.policy is not None and spec.budget is None and spec.queue_rows is None:
+        said = f"column={spec.policy.column!r}" if isinstance(spec.policy, ByColumn) else ""
+        raise SpecError(
+            f".shed({said or repr(spec.policy.name)}): the join may hold any number of rows, so "
+            "that none is ever shed; add a budget, as in .keep(rows=1000) or .keep(total=5000), or "
+            "leave .shed() out"
         )
 
 
@@ -188,6 +219,20 @@ def _check_spilling(spec: Spec) -> None:
         )
 
 
+def _check_payload(plan: Plan) -> None:
+    """Refuse columns of which single rows cannot be picked."""
+    found = [
+        Column(stream.name, field.name, field.type)
+        for stream in plan.streams
+        for field in stream.schema
+    ]
+    if plan.through is not None:
+        name = plan.through.relation.name
+        found += [Column(name, f.name, f.type, "relation") for f in plan.through.schema]
+    for column in found:
+        columns.check_payload(column)
+
+
 def _inputs(spec: Spec, schemas: Mapping[str, pa.Schema]) -> tuple[_Input, ...]:
     for name, schema in schemas.items():
         if not isinstance(schema, pa.Schema):
@@ -221,7 +266,7 @@ def _check_by(spec: Spec, by: str, source: _Input) -> None:
     columns.check_stream_names(columns.find(source.schema, source.name, by, "name of streams"))
     if by in spec.key_of(source.name):
         raise SpecError(
-            f"the column {by!r} tells the streams apart and is a key column too, so that no two "
+            f"the column {by!r} names the streams and is a key column too, so that no two "
             "streams could ever match; name another key column in .on()"
         )
 
@@ -272,7 +317,9 @@ def _relation(spec: Spec) -> RelationPlan | None:
     begin, end = relation.ends()
     chosen = spec.chosen_of(relation.name, relation.schema.names)
     for name in chosen:
-        relation.column(name, "column of the results")
+        found = relation.column(name, "column of the results")
+        if spec.aggregation is not None:
+            columns.check_aggregated(found)
     met = tuple(spec.met_by(stream) for stream in spec.streams)
     needed = {*chosen, *(name for names in met for name in names), begin, end}
     schema = pa.schema([column for column in relation.schema if column.name in needed])
@@ -342,8 +389,11 @@ def _compared(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
 
 def _chosen(spec: Spec, stream: str, schema: pa.Schema) -> tuple[str, ...]:
     chosen = spec.chosen_of(stream, schema.names)
+    role = "column of the results" if spec.aggregation is None else "column to aggregate"
     for name in chosen:
-        columns.find(schema, stream, name, "column of the results")
+        found = columns.find(schema, stream, name, role)
+        if spec.aggregation is not None:
+            columns.check_aggregated(found)
     return chosen
 
 
@@ -378,7 +428,7 @@ def _weights(spec: Spec, inputs: tuple[_Input, ...]) -> dict[str, str]:
 
 
 def _windows(spec: Spec, source: _Input, time_type: pa.DataType) -> WindowPlan | None:
-    """The windows of streams told apart by a column, where they differ."""
+    """The windows of streams named by a column, where they differ."""
     if spec.by is None or spec.time_windows is None or not spec.time_windows.own:
         return None
     kind = columns.plain_type(source.schema.field(spec.by).type)
@@ -400,7 +450,7 @@ def _windows(spec: Spec, source: _Input, time_type: pa.DataType) -> WindowPlan |
 
 
 def _stream_value(value: Any, kind: pa.DataType, by: str) -> Any:
-    """A value of the column that tells streams apart, as it is read there."""
+    """A value of the column that names streams, as it is read there."""
     try:
         return stream_names(pa.array([value], kind))[0]
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from streamshed.aggregates import Windows
 from streamshed.durations import LIMIT, Duration, describe, parse, to_units
 from streamshed.errors import SpecError
 from streamshed.plan.plan import MOST_PARTS, PARTS, QueuePlan, SpillPlan, ThrottlePlan
@@ -56,7 +57,7 @@ def spill_of(spec: Spec, time_type: pa.DataType) -> SpillPlan | None:
 
 def clock_of(spec: Spec) -> Literal["min", "max"]:
     """Which stream sets the clock."""
-    # Streams told apart by a column share one clock, the largest time seen.
+    # Streams named by a column share one clock, the largest time seen.
     if spec.by is not None:
         return "max"
     return spec.time_windows.clock if spec.time_windows else "min"
@@ -68,6 +69,18 @@ def queue_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> QueuePlan | 
         return None
     second = _second(time_type)
     return QueuePlan(spec.queue_rows, 1 / (spec.speed * second), policy.makes_sample, second)
+
+
+def aggregates_of(spec: Spec, time_type: pa.DataType) -> Windows | None:
+    """The aggregates that are asked for, if any."""
+    said = spec.aggregation
+    if said is None:
+        return None
+    method = ".aggregate()"
+    over = units(said.over, time_type, f"{method}: `over`")
+    every = over if said.every is None else units(said.every, time_type, f"{method}: `every`")
+    wait = None if said.wait is None else units(said.wait, time_type, f"{method}: `wait`")
+    return Windows(said.stream, said.column, over, every, said.quantiles, time_type, wait)
 
 
 def _second(time_type: pa.DataType) -> float:

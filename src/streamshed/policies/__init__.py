@@ -47,7 +47,7 @@ def by_name(name: str) -> Policy:
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise SpecError(
             f"there is no policy {name!r}: {hint}known are {', '.join(sorted(NAMED))},"
-            " and shed(by=column) for a column of your own"
+            " and shed(column=…) for a column of your own"
         )
     return NAMED[name]()
 

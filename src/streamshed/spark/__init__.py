@@ -1,10 +1,11 @@
-"""The runtime on Spark: `Join.stream`, joins in clusters, the ledger of a query, its listener."""
+"""The runtime on Spark: joins in clusters, the ledger of a query, its listener.
+
+`Join.stream` runs a join on Spark.
+"""
 
 from __future__ import annotations
 
 from streamshed.spark.clustered import clustered
 from streamshed.spark.progress import LedgerListener, ledger
-from streamshed.spark.streaming import stream
-from streamshed.spark.windows import stream_aggregate
 
-__all__ = ["LedgerListener", "clustered", "ledger", "stream", "stream_aggregate"]
+__all__ = ["LedgerListener", "clustered", "ledger"]

@@ -21,6 +21,7 @@ from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, key_hash, merged, times_of
 from streamshed.engine.operator import Block, Operator
 from streamshed.errors import InputError, SpecError
+from streamshed.join import spec_of
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
 from streamshed.relevance import Relevance
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from streamshed.join import Join
+    from streamshed.spec import Spec
 
 Ints = npt.NDArray[np.int64]
 
@@ -51,7 +53,7 @@ def clustered(
     notes_to: str | None = None,
     late_to: str | None = None,
 ) -> DataFrame:
-    """The join of streams told apart by a column, in clusters; see `docs/meaning.md`.
+    """The join of streams named by a column, in clusters; see `docs/meaning.md`.
 
     Args:
         join: what to do: `join(by=…)` with time windows, and without a budget.
@@ -63,8 +65,9 @@ def clustered(
             other query uses. It is needed where there is relevance.
         late_to: a folder for rows that come too late.
     """
-    _check(join, clusters, relevance, notes_to)
-    plan, (source,), labels = prepared(join, {"input": frame}, clusters)
+    spec = spec_of(join)
+    _check(spec, clusters, relevance, notes_to)
+    plan, (source,), labels = prepared(spec, {"input": frame}, clusters)
     _check_column(plan, cluster)
     compiled(plan)
     notes = None
@@ -78,15 +81,15 @@ def clustered(
     return processed(plan, packed, processor)
 
 
-def _check(join: Join, clusters: int, relevance: Relevance | None, notes_to: str | None) -> None:
+def _check(spec: Spec, clusters: int, relevance: Relevance | None, notes_to: str | None) -> None:
     """Refuse what joins in clusters cannot do."""
-    if join.by is None:
+    if spec.by is None:
         raise SpecError(
-            f"the streams are {', '.join(map(repr, join.streams))}, by name, but clusters are of"
-            " streams that a column tells apart, as in join(by='sensor')"
+            f"the streams are {', '.join(map(repr, spec.streams))}, by name, but clusters are of"
+            " streams that a column names, as in join(by='sensor')"
         )
-    if join.budget is not None or join.row_windows is not None:
-        said = ".keep()" if join.budget is not None else ".last()"
+    if spec.budget is not None or spec.row_windows is not None:
+        said = ".keep()" if spec.budget is not None else ".last()"
         raise SpecError(
             f"{said} was said, but clusters have no budgets and no windows of rows yet; leave it"
             " out, or join with .stream()"
@@ -148,9 +151,9 @@ class ClusterPack(Pack):
         else:
             relevance, matrices = EVERYONE, EVERYONE.matrix(count, count)
         clusters = own.cast(pa.int64()).to_numpy()
-        tuples, targets = relevance.visits(matrices, clusters, hashed, times, self.plan.seed)
+        visitors, targets = relevance.visits(matrices, clusters, hashed, times, self.plan.seed)
         for target in range(count):
-            chosen = tuples[targets == target]
+            chosen = visitors[targets == target]
             if chosen.size:
                 yield target, rows.take(pa.array(chosen))
 

@@ -15,7 +15,7 @@ other. What the axes are depends on what makes rows match:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import product
 from math import prod
@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from streamshed.conditions import Near
 from streamshed.plan.plan import Plan
+from streamshed.plan.routing import axes_of
 
 CELL = 8.0
 """The length of a cell, in distances: one row in four of all streams but the first is copied."""
@@ -33,66 +34,6 @@ _FAR = 2.0**60
 """Cells beyond this are one."""
 _SLACK = 2.0**-50
 """By how much of its numbers a difference may be off."""
-
-
-def axes_of(plan: Plan) -> list[Sequence[int]]:
-    """The axes on which the rows of each stream have a place; nothing where streams share a key."""
-    if plan.graph:
-        return [stream.attributes for stream in plan.streams]
-    if plan.pairwise is None or plan.streams[0].key:
-        return []
-    apart = not isinstance(plan.pairwise, Near)
-    return [[position if apart else 0] for position in range(len(plan.streams))]
-
-
-def best_shares(
-    attributes: Sequence[Sequence[int]], rates: Sequence[float], shards: int
-) -> tuple[int, ...]:
-    """The shares of so many shards with which the fewest copies are made.
-
-    Args:
-        attributes: the numbers of the attributes of each stream.
-        rates: how many rows of each stream come, relative to the others.
-        shards: how many there are; the shares' product.
-
-    Examples:
-        >>> best_shares([[0], [0, 1], [1]], [1, 1, 1], 4)
-        (2, 2)
-        >>> best_shares([[0], [0, 1], [1]], [100, 1, 1], 4)
-        (4, 1)
-    """
-    axes = 1 + max(number for own in attributes for number in own)
-    found = min(
-        _factorisations(shards, axes),
-        key=lambda shares: (copies(attributes, rates, shares), [-share for share in shares]),
-    )
-    return found
-
-
-def copies(
-    attributes: Sequence[Sequence[int]], rates: Sequence[float], shares: Sequence[int]
-) -> float:
-    """How many copies are made of all rows: each is copied along the axes that it has not.
-
-    Examples:
-        >>> copies([[0], [0, 1], [1]], [1, 1, 1], (2, 3))
-        6
-    """
-    return sum(
-        rate * prod(share for number, share in enumerate(shares) if number not in own)
-        for own, rate in zip(attributes, rates, strict=True)
-    )
-
-
-def _factorisations(number: int, axes: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as a product of so many."""
-    if axes == 1:
-        yield (number,)
-        return
-    for share in range(1, number + 1):
-        if number % share == 0:
-            for rest in _factorisations(number // share, axes - 1):
-                yield (share, *rest)
 
 
 def steps(shares: Sequence[int]) -> list[int]:

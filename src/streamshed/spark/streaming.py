@@ -16,17 +16,20 @@ from streamshed.engine.build import build_operator
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.plan.plan import Plan, ThrottlePlan
+from streamshed.plan.resolve import make_plan
+from streamshed.plan.routing import axes_of, best_shares
 from streamshed.spark.blobs import PACKED, Pack, Unpack
-from streamshed.spark.hypercube import axes_of, best_shares, shards_of
+from streamshed.spark.hypercube import shards_of
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
 from streamshed.spark.progress import observed
 from streamshed.spark.shipping import ship
+from streamshed.spark.windows import WEIGHTS, Aggregates, weighed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    from streamshed.join import Join
+    from streamshed.spec import Spec
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -34,7 +37,7 @@ _MEMORY = "HDFSBackedStateStoreProvider"
 
 
 def stream(
-    join: Join,
+    spec: Spec,
     data: Mapping[str, DataFrame],
     shards: int | None = None,
     late_to: str | None = None,
@@ -43,32 +46,38 @@ def stream(
     """The join of DataFrames as a DataFrame: streaming if they stream, batch otherwise.
 
     Args:
-        join: what to do.
+        spec: the join.
         data: the DataFrame of each stream.
-        shards: in how many parts the join is done; as many as there are cores, unless said.
+        shards: the number of parts in which the join is done; that of the cores by default.
         late_to: a folder for rows that come too late, one Parquet file for each batch and shard.
         rates: how many rows of each stream come, relative to the others, where that decides how
-            rows are told to shards; counted if inputs do not stream, and taken for equal if not
-            said.
+            rows are copied to shards; counted by default if inputs do not stream, and otherwise
+            taken as equal.
     """
-    plan, frames, labels = prepared(join, data, shards, rates)
-    processor = JoinProcessor(shard_plans(plan, labels), late_to)
-    return pipeline(compiled(plan), frames, labels, processor)
+    plan, frames, labels = prepared(spec, data, shards, rates)
+    aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
+    weights = () if aggregates is None else WEIGHTS
+    processor = JoinProcessor(shard_plans(plan, labels), late_to, weights)
+    schema = result_schema(plan)
+    if aggregates is None:
+        return pipeline(compiled(plan), frames, labels, processor, schema)
+    results = pipeline(compiled(plan), frames, labels, processor, weighed(schema))
+    return aggregates.of(results)
 
 
 def prepared(
-    join: Join,
+    spec: Spec,
     data: Mapping[str, DataFrame],
     shards: int | None,
     rates: Mapping[str, float] | None = None,
 ) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
     """The plan of a join, its DataFrames in order, and the labels of the shards."""
-    plan = join.plan({name: _arrow(name, frame) for name, frame in data.items()})
+    plan = make_plan(spec, {name: _arrow(name, frame) for name, frame in data.items()})
     if plan.spill is not None:
         raise SpecError(
             ".spill() is not available on Spark, whose state store (RocksDB) keeps the rows of a "
             "join on disk already; leave it out and allow more rows with .keep(), or run the join "
-            "here with .replay()"
+            "in this process with .replay()"
         )
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])

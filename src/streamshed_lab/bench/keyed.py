@@ -88,7 +88,7 @@ class Setting:
         if policy == "exact":
             return join
         join = join.keep(rows=self.rows)
-        return join.shed(by="misc") if policy == "column" else join.shed(policy)
+        return join.shed(column="misc") if policy == "column" else join.shed(policy)
 
 
 QUICK = (

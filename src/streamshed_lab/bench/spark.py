@@ -27,6 +27,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import streamshed as ss
+from streamshed.join import spec_of
 from streamshed.spark import ledger
 from streamshed.spark.chained import chained
 from streamshed.spark.processor import ACCOUNTS, made
@@ -247,7 +248,7 @@ class SparkBench:
     def _nothing(self, files: Path, batches: int, said: str) -> _Run:
         self.progress(said)
         self.session.conf.set(_STORE, ROCKSDB)
-        plan, frames, labels = prepared(_join(), self._sources(files, batches), None)
+        plan, frames, labels = prepared(spec_of(_join()), self._sources(files, batches), None)
         return self._run(pipeline(plan, frames, labels, _Idle()))
 
     def _own(self, store: str, files: Path, batches: int, said: str) -> _Run:

@@ -144,7 +144,7 @@ class _Bench:
             ss.join("r", "s")
             .within(setting.window, time="ts", clock="max")
             .through(relation, r="a", s="b")
-            .weigh(by="weight")
+            .weigh(column="weight")
             .keep(rows=setting.rows)
             .select("time")
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamshed.errors import SpecError
 from streamshed.join import Join
+from streamshed.replay import Order
 from streamshed_lab.offline.prices import priced
 from streamshed_lab.offline.program import MOST_LISTED, Program, make_program
 from streamshed_lab.offline.schedule import results_of, schedule
@@ -57,6 +58,7 @@ def most_results(
     join: Join,
     data: Mapping[str, Any],
     *,
+    order: Order = "time",
     exact: bool = False,
     seconds: float | None = None,
     progress: Callable[[str], None] | None = None,
@@ -71,6 +73,7 @@ def most_results(
     Args:
         join: a complete join; its policy does not matter.
         data: the input of each stream, as `Join.replay` takes them.
+        order: the order of the rows, as `Join.replay` takes it.
         exact: seek the optimum itself by integer programming. This is for small inputs: how long
             it takes cannot be foreseen.
         seconds: how long a solver may take; the bound is then what is known by then, or what
@@ -94,7 +97,7 @@ def most_results(
     """
     started = time.monotonic()
     say = progress or (lambda line: None)
-    trace = read(join, data)
+    trace = read(join, data, order)
     program = make_program(trace, uses_of(trace))
     groups = program.needs.size
     say(

@@ -16,10 +16,11 @@ from streamshed.engine.ingest import InputRows, merged
 from streamshed.engine.operator import Late, Operator
 from streamshed.engine.payload import Places
 from streamshed.errors import SpecError, StreamshedError
-from streamshed.join import Join
+from streamshed.join import Join, spec_of
 from streamshed.kernels.core import BOUNDLESS
 from streamshed.plan.plan import Plan
-from streamshed.sources import Source, open_source
+from streamshed.replay import Order, open_inputs
+from streamshed.sources import Source
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -72,36 +73,33 @@ class Uses(NamedTuple):
         return count
 
 
-def read(join: Join, data: Mapping[str, Any]) -> Trace:
-    """Take the inputs of a join as a replay would.
+def read(join: Join, data: Mapping[str, Any], order: Order = "time") -> Trace:
+    """Take the inputs of a join as a replay would, in the order of time or of arrival.
 
     Raises:
         SpecError: for partial joins, whose results change when a member is shed, and for joins
             through a relation.
     """
-    if join.through_relation is not None:
+    spec = spec_of(join.select("time"))
+    if spec.through_relation is not None:
         raise SpecError(
             "the most results are known for joins on a shared key, and this one goes .through() a"
             " relation; for two streams see streamshed_lab.offline.star"
         )
-    if join.graph() is not None:
+    if spec.graph() is not None:
         raise SpecError(
             "the most results are known for joins on a shared key, and these streams are joined by"
             " equalities between pairs; name one key, as in .on('k')"
         )
-    if join.by is not None or join.at_least is not None:
+    if spec.by is not None or spec.at_least is not None:
         raise SpecError(
             "the most results are known for complete joins only, and this one is partial"
-            f" ({'streams told apart by a column' if join.by else '.partial()'}); give a join of"
+            f" ({'streams named by a column' if spec.by else '.partial()'}); give a join of"
             " named streams without .partial()"
         )
-    sources = {name: open_source(name, value) for name, value in data.items()}
-    plan = join.select("time").plan({name: source.schema for name, source in sources.items()})
+    plan, sources = open_inputs(spec, data, order)
     operator = _unbounded(plan)
-    parts = [
-        _tuples(operator, position, sources[stream.name].of(stream.schema))
-        for position, stream in enumerate(plan.streams)
-    ]
+    parts = [_rows(operator, position, source) for position, source in enumerate(sources)]
     batch = merged(parts)
     taken = ~batch.null if batch.null.size else np.ones(batch.time.size, np.bool_)
     times = batch.time[taken]
@@ -117,7 +115,7 @@ def _unbounded(plan: Plan) -> Operator:
     return build_operator(unbounded, whole=False)
 
 
-def _tuples(operator: Operator, position: int, source: Source) -> InputRows:
+def _rows(operator: Operator, position: int, source: Source) -> InputRows:
     nothing = no_rows(source.schema)
     whole = InputRows.concatenated(
         [operator.ingest.read(position, rows, NOWHERE) for rows in (nothing, *source.batches())]

@@ -306,7 +306,7 @@ def test_the_exact_result_is_that_of_sql(work: Small, lifetime: int) -> None:
 def test_the_join_agrees(work: Small, lifetime: int, rows: int) -> None:
     """Equal rows of the relation each make a result, here and there."""
     star = read(work, lifetime, order="in turn")
-    join = ss.join("r", "s").within(lifetime - 1, time="time").weigh(by="importance")
+    join = ss.join("r", "s").within(lifetime - 1, time="time").weigh(column="importance")
     said = join.through(work.possible(), **THROUGH)
     whole = said.count(**work.tables())
     assert star.exact() == (whole.results, pytest.approx(whole.importance))

@@ -189,7 +189,7 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
     for seed in scale.seeds:
         report.progress(f"with a queue, seed {seed}")
         tables = region_work(scale, SKEWED, seed).tables()
-        join = region_join(seed).queue(rows=QUEUE).throttle(tuples_per_second=1 / SLOWNESS)
+        join = region_join(seed).queue(rows=QUEUE).throttle(rows_per_second=1 / SLOWNESS)
         for rows in scale.memories:
             kept = max(1, round(rows / SLOWNESS))
             runs += measured(join.keep(rows=kept), tables, policies, memory=kept, seed=seed)

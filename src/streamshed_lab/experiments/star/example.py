@@ -19,7 +19,7 @@ def example(scale: Scale, report: Report) -> list[Claim]:
     star = read_star(tables, relation, through={"r": "a", "s": "b"}, lifetime=work.lifetime)
     budget = Budget(rows=work.memory // 2)
     join = ss.join("r", "s").within(work.lifetime - 1, time="time", clock="max")
-    ledger = join.through(relation, r="a", s="b").weigh(by="importance").count(tables)
+    ledger = join.through(relation, r="a", s="b").weigh(column="importance").count(tables)
     best, larger = optimum(star, budget), optimum(star, budget, of="results")
     smaller = optimum(star, budget, of="results", ties="least")
     made: dict[str, tuple[int, float]] = {

@@ -78,7 +78,7 @@ def _made(work: StarWorkload, memory: int, seed: int) -> dict[str, float]:
         ss.join("r", "s")
         .within(LIFETIME - 1, time="time", clock="max")
         .through(relation, r="a", s="b")
-        .weigh(by="importance")
+        .weigh(column="importance")
         .seed(seed)
     )
     kept = join.keep(rows=memory // 2)

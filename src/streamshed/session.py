@@ -1,0 +1,252 @@
+"""The runtime for live data in this process: rows are pushed, results come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import InputRows, in_order_of_time, merged
+from streamshed.engine.operator import Block, Late, Operator
+from streamshed.engine.results import result_schema
+from streamshed.errors import InputError, SpecError, StateError, listed, suggestion
+from streamshed.ledger import Ledger
+from streamshed.plan.plan import StreamPlan
+from streamshed.plan.resolve import make_plan
+from streamshed.sources import open_source, without_views
+from streamshed.spec import Spec
+
+
+class Session:
+    """A join that is running in this process; made by `Join.open`.
+
+    Push rows as they come, and take the results. `snapshot` returns the whole state as bytes:
+    `Join.open(schemas, state=...)` continues from there, in another process or after a crash, as if
+    nothing had happened. Push the rows that came after the snapshot again.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from streamshed import join
+        >>> joined = join("views", "clicks").on("ad").within(60, time="ts").keep(rows=1000)
+        >>> schema = pa.schema([("ad", pa.int64()), ("ts", pa.int64())])
+        >>> with joined.open({"views": schema, "clicks": schema}) as session:
+        ...     none = session.push(views=pa.table({"ad": [7, 8], "ts": [0, 5]}))
+        ...     some = session.push(clicks=pa.table({"ad": [8], "ts": [20]}))
+        ...     state = session.snapshot()
+        >>> none.num_rows, some["time"].to_pylist()
+        (0, [20])
+        >>> session.ledger.streams["views"].stored
+        2
+    """
+
+    def __init__(self, spec: Spec, schemas: Mapping[str, Any], state: bytes | None = None) -> None:
+        if spec.aggregation is not None:
+            raise SpecError(
+                "open(): a session returns results as they are made, and .aggregate() needs all of "
+                "them; leave .aggregate() out, or use .replay() or .stream()"
+            )
+        if state is not None and not isinstance(state, bytes | bytearray | memoryview):
+            raise StateError(
+                f"open(): `state` is a {type(state).__name__}; give the bytes that "
+                "Session.snapshot() returned"
+            )
+        plain = {
+            name: without_views(schema) if isinstance(schema, pa.Schema) else schema
+            for name, schema in schemas.items()
+        }
+        self._plan = make_plan(spec, plain)
+        self._operator: Operator
+        if state is None:
+            self._operator = build_operator(self._plan)
+        else:
+            self._operator = restore_operator(self._plan, Snapshot.from_bytes(bytes(state)))
+        self._positions = {stream.name: i for i, stream in enumerate(self._plan.streams)}
+        self._referred = state is not None
+        """Whether a state refers to files that were spilled to disk."""
+        self._late: dict[str, list[pa.RecordBatch]] = {}
+        self._ended: str | None = None
+        self._last_ledger: Ledger | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a result."""
+        return result_schema(self._plan)
+
+    def push(
+        self, data: Any = None, /, *, order: Literal["time", "arrival"] = "time", **streams: Any
+    ) -> pa.Table:
+        """Process rows, and return the results that they complete.
+
+        If the rows of one call cannot be read, an `InputError` says why, and none of them is
+        processed.
+
+        Args:
+            data: The rows of the one input, with `join(by=...)`; or a mapping from streams to rows.
+                Rows are a table, a frame, or anything else that `Join.replay` takes.
+            order: `"time"` processes the rows of this call in the order of (time, stream, position
+                in the input), like a micro-batch of Spark; `"arrival"` takes the rows of a stream
+                as they stand, so that rows may be late within one call.
+            streams: Or the rows of each stream; streams without new rows may be left out.
+        """
+        operator = self._running()
+        if order not in ("time", "arrival"):
+            raise SpecError(
+                f"push(): `order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, "
+                "give the rows in a mapping, as in push({'order': …})"
+            )
+        given = self._given(data, streams)
+        tables = {self._position(name): self._batches(name, rows) for name, rows in given.items()}
+        parts = self._read(operator, dict(sorted(tables.items())))
+        self._late = {}
+        if not parts:
+            return self.schema.empty_table()
+        if order == "time":
+            parts = [in_order_of_time(part) for part in parts]
+        return self._results(operator, operator.process(merged(parts)))
+
+    def finish(self) -> pa.Table:
+        """Return the results that wait on disk (`spill`); the session takes no more rows."""
+        operator = self._running()
+        made = self._results(operator, operator.finish())
+        self._referred = False
+        self._ended = "finished"
+        return made
+
+    @property
+    def late(self) -> Mapping[str, pa.Table]:
+        """The rows of the last `push` that came too late, by input."""
+        return {name: pa.Table.from_batches(rows) for name, rows in self._late.items()}
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of all rows so far."""
+        return self._operator.ledger() if self._last_ledger is None else self._last_ledger
+
+    def snapshot(self) -> bytes:
+        """Return the state of the session, to continue from with `Join.open(schemas, state=...)`.
+
+        A join that spills keeps its rows on disk: the state refers to the files there, which stay
+        until the next snapshot, or until the session that continues from it ends.
+        """
+        operator = self._running()
+        state = operator.snapshot().to_bytes()
+        self._referred = True
+        return state
+
+    def close(self) -> None:
+        """End the session; a closed session still has its ledger."""
+        if self._last_ledger is not None:
+            return
+        self._last_ledger = self._operator.ledger()
+        self._ended = self._ended or "closed"
+        if not self._referred:
+            self._operator.close()
+        del self._operator
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _running(self) -> Operator:
+        if self._ended is not None:
+            raise StateError(
+                f"the session has {self._ended}; open another one, from the last snapshot with "
+                ".open(schemas, state=…)"
+            )
+        return self._operator
+
+    def _given(self, data: Any, streams: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The rows by stream, however they were given."""
+        names = list(self._positions)
+        if data is not None and streams:
+            raise InputError(
+                "push(): rows were given both by position and by name; name each stream, as in "
+                f"push({names[0]}=…), or give one mapping"
+            )
+        if data is None or isinstance(data, Mapping):
+            return streams if data is None else data
+        if self._plan.by is None:
+            raise InputError(
+                f"push(): rows were given by position, but the join has the streams "
+                f"{listed(names)}; name each, as in push({names[0]}=…)"
+            )
+        return {names[0]: data}
+
+    def _position(self, name: str) -> int:
+        if name not in self._positions:
+            raise InputError(
+                f"push(): there is no stream {name!r} in the join; its streams are "
+                f"{listed(self._positions)}.{suggestion(name, self._positions)}"
+            )
+        return self._positions[name]
+
+    def _batches(self, name: str, rows: Any) -> list[pa.RecordBatch]:
+        """The rows of a stream, with the columns that the join needs."""
+        source = open_source(name, rows)
+        stream = self._plan.streams[self._positions[name]]
+        _check_types(stream, source.schema)
+        return [
+            pa.RecordBatch.from_arrays(batch.columns, schema=stream.schema)
+            for batch in source.of(stream.schema).batches()
+            if batch.num_rows
+        ]
+
+    def _read(
+        self, operator: Operator, tables: Mapping[int, list[pa.RecordBatch]]
+    ) -> list[InputRows]:
+        """Read the rows of one call; if some cannot be read, none has been seen."""
+        ingest = operator.ingest
+        seen = list(ingest.rows_seen), list(ingest.newest), ingest.disorder
+        try:
+            return [
+                InputRows.concatenated([operator.read(position, rows) for rows in batches])
+                for position, batches in tables.items()
+                if batches
+            ]
+        except Exception:
+            ingest.rows_seen, ingest.newest, ingest.disorder = seen
+            raise
+
+    def _results(self, operator: Operator, found: Iterator[Block | Late]) -> pa.Table:
+        """The results of a part of the input; if it fails midway, the session is over."""
+        made: list[pa.RecordBatch] = []
+        try:
+            for one in found:
+                if isinstance(one, Block):
+                    made.append(operator.results(one))
+                else:
+                    for position, rows in operator.late_rows(one):
+                        name = self._plan.streams[position].name
+                        self._late.setdefault(name, []).append(rows)
+            operator.compact()
+        except BaseException:
+            self._ended = "failed"
+            raise
+        return pa.Table.from_batches(made, self.schema)
+
+
+def _check_types(stream: StreamPlan, found: pa.Schema) -> None:
+    """Refuse rows of other columns, or types, than the session was opened for."""
+    for field in stream.schema:
+        if field.name not in found.names:
+            raise InputError(
+                f"push(): the rows of stream {stream.name!r} have no column {field.name!r}; they "
+                f"have {listed(found.names)}.{suggestion(field.name, found.names)}"
+            )
+        kind = found.field(field.name).type
+        if kind != field.type:
+            raise InputError(
+                f"push(): column {field.name!r} of stream {stream.name!r} is of type {kind}, but "
+                f"the session was opened for {field.type}; cast it"
+            )
