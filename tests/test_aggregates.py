@@ -130,5 +130,25 @@ def test_nothing_but_the_column_is_kept() -> None:
 
 def test_streams_may_have_dots_in_their_names() -> None:
     rows = pa.table({"k": [1], "ts": [1], "v": [2]})
-    said = ss.join("a.x", "a").on("k").within(5, time="ts").aggregate("a.x.v", over=5)
-    assert said.replay({"a.x": rows, "a": rows}).table["sum"].to_pylist() == [2.0]
+    said = ss.join("a.x", "b").on("k").within(5, time="ts").aggregate("a.x.v", over=5)
+    assert said.replay({"a.x": rows, "b": rows}).table["sum"].to_pylist() == [2.0]
+
+
+def test_each_member_of_streams_that_a_column_names_counts() -> None:
+    """They are those of the results, flattened."""
+    rows = pa.table(
+        {"s": list("abab"), "k": [1, 1, 1, 1], "ts": [1, 2, 9, 12], "v": [1, 2, None, 8]}
+    )
+    said = ss.join(by="s").on("k").within(5, time="ts")
+    made = said.replay(rows).table.to_pylist()
+    found = said.aggregate("members.v", over=10).replay(rows).table.to_pylist()
+    for row in found:
+        values = [
+            member["v"]
+            for result in made
+            if row["begin"] < result["time"] <= row["end"]
+            for member in result["members"]
+            if member["v"] is not None
+        ]
+        assert (row["results"], row["sum"]) == (len(values), sum(values))
+    assert sum(row["results"] for row in found) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_replay_writes_the_columns_that_are_chosen(files, tmp_path):
             SAID.within("10 minutes", time="ts", clock="max").keep(total=20),
         ),
         (
-            [*WINDOW, "--keep-rows", "9", "--shed-by", "price"],
+            [*WINDOW, "--keep-rows", "9", "--shed-column", "price"],
             SAID.keep(rows=9).shed(column="price"),
         ),
         (
@@ -122,24 +123,25 @@ def test_late_rows_are_noted(files, tmp_path):
     assert sum(not line.startswith("compiling") for line in done.stderr.splitlines()) == 1
 
 
-def test_replay_says_when_it_compiles(files, monkeypatch, tmp_path):
-    import numba
+def test_compile_writes_the_kernels_of_a_join_to_a_folder_and_an_archive(monkeypatch, tmp_path):
+    from streamshed import precompile
+    from streamshed.kernels import cache
+    from streamshed.kernels.merging import running_maximum
 
-    from streamshed import cli
+    class Tiny:
+        def warm(self):
+            running_maximum(np.arange(3), np.zeros(3, bool), 0)
 
-    inputs, _ = files
-    quiet = run("replay", *inputs, *WINDOW) and run("replay", *inputs, *WINDOW)
-    assert "compiling" not in quiet.stderr
-    counted = cli._written
-
-    def slow(*said):
-        numba.njit(lambda x: x + 1)(1)
-        numba.njit(lambda x: x + 2)(1)
-        return counted(*said)
-
-    monkeypatch.setattr(cli, "_written", slow)
-    told = run("replay", *inputs, *WINDOW, "--out", str(tmp_path / "out.parquet"))
-    assert told.stderr.count("compiling for this kind of join: once") == 1
+    monkeypatch.setattr(precompile, "_operators", lambda _: [Tiny()])
+    folder, archive = tmp_path / "folder", tmp_path / "kernels.zip"
+    done = run("compile", "exact", code=2)
+    assert "there is no join 'exact' to compile" in done.stderr
+    done = run("compile", "density", "--to", str(folder), "--archive", str(archive))
+    assert "key:density: " in done.stderr
+    assert f"kernels in {folder} and {archive}" in done.stdout
+    names = {path.name for path in folder.iterdir()}
+    assert names == {*zipfile.ZipFile(archive).namelist()} == {*cache.used()}
+    assert any(name.startswith("merging.running_maximum-") for name in names)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_a_run_that_fails_leaves_the_earlier_results_alone(files, tmp_path):
 
 
 def test_the_demo_shows_what_each_policy_keeps():
-    done = run("demo", "--here", "--tuples", 2_000, "--policy", "exact", "--policy", "oldest")
+    done = run("demo", "--here", "--rows", 2_000, "--policy", "exact", "--policy", "oldest")
     lines = done.stdout.splitlines()
     exact, oldest = (
         next(line for line in lines if line.startswith(f"│ {name}")) for name in ("exact", "oldest")

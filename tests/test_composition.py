@@ -80,6 +80,7 @@ SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
     "importance (`weigh`)": lambda join: join.weigh(column="w"),
     "`spill`": lambda join: join.keep(total=30).spill(to=tempfile.mkdtemp()),
     "selection": lambda join: join.select("time"),
+    "aggregates": lambda join: join,  # of the same results, see `check_aggregates`
 }
 SHEDDING = {
     "`keep(rows=…)`",
@@ -154,6 +155,8 @@ def check(kind: Kind, *features: str) -> None:
             assert found == expected, f"restart={restart}"
         assert account.results == ledger.results
         assert account.streams == ledger.streams
+    if "aggregates" in features and "selection" not in features:
+        check_aggregates(join, kind, whole.table)
     sheds = any(feature in SHEDDING for feature in features)
     if "`keep(rows=…)`" in features:
         assert all(stream.stored <= 12 for stream in ledger.streams.values())
@@ -164,6 +167,15 @@ def check(kind: Kind, *features: str) -> None:
         for name, rows in (NAMED | {"facts": FACTS}).items():
             con.register(name, rows)
         assert ledger.results == con.sql(f"SELECT count(*) {EXACT[kind]}").fetchall()[0][0]
+
+
+def check_aggregates(join: ss.Join, kind: Kind, results: pa.Table) -> None:
+    """They are made of the values in the results, each in its window."""
+    stream = "members" if kind == "streams by a column" else "a"
+    found = join.aggregate(f"{stream}.w", over=100).replay(data(kind)).table
+    members = [row[stream] for row in results.to_pylist() if row[stream] is not None]
+    flat = [m for row in members for m in row] if kind == "streams by a column" else members
+    assert sum(found["results"].to_pylist()) == len(flat)
 
 
 YES = [(kind, f.name) for f in FEATURES for kind in KINDS if kind not in f.no]

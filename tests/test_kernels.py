@@ -72,7 +72,7 @@ def _(policy, core, item, other):
     return item < other
 
 
-@driver
+@loop
 def play_heap(heap, core, moves, tops):
     for i in range(len(moves)):
         kind, group, item, rank = moves[i]
@@ -121,7 +121,7 @@ def test_a_heap_knows_its_first(seed):
 ADD, DROP, LOOK = range(3)
 
 
-@driver
+@loop
 def play_table(core, kinds, hashes, found):
     shift = home_shift(core.table)
     for i in range(len(kinds)):

@@ -33,9 +33,7 @@ def test_the_examples_print_what_they_say(page):
     assert compared == sum(kind == "python" for kind, _ in blocks) >= PAGES[page]
 
 
-@pytest.mark.parametrize(
-    "page", [README, *DOCS.glob("*.md")], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [README, *DOCS.glob("*.md")], ids=lambda page: page.name)
 def test_the_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[)#]", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target

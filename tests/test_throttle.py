@@ -261,7 +261,7 @@ def _vectors_joined(
         ({"boost": 1}, "`boost` is 1; give a number above 1"),
         ({"sample": 2}, "`sample` is 2; give a number from 0 to 1"),
         ({"buffer": 0}, "`buffer` is 0; give a whole number, 1 or more"),
-        ({"every": "0 seconds"}, "`every` is 0; must be greater than 0"),
+        ({"every": "0 seconds"}, "`every` is 0; it must be greater than 0"),
     ],
 )
 def test_throttles_that_cannot_be(said: dict[str, object], message: str) -> None:

@@ -25,6 +25,7 @@ REACH = 2.131
 """How far 95 % of Student's t with 15 degrees of freedom reach."""
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class Weights(NamedTuple):
@@ -49,7 +50,7 @@ class Weights(NamedTuple):
             return cls(1.0, np.nan, np.nan)
         return cls(1 / recall.value, 1 / recall.high, 1 / recall.low)
 
-    def at(self, part: slice) -> Weights:
+    def at(self, part: slice | Ints) -> Weights:
         """Those of a part of the results."""
         return Weights(*(w[part] if isinstance(w, np.ndarray) else w for w in self))
 
@@ -64,7 +65,8 @@ class Windows:
     """What to aggregate, in which windows.
 
     Attributes:
-        stream: the stream, or the relation, that has the column.
+        stream: the column of the results that holds a member of a stream, a fact, or `members`,
+            of which each counts for itself.
         column: the column to aggregate.
         over: the length of a window, in units of time.
         every: the distance between the ends of windows.
@@ -92,7 +94,7 @@ class Windows:
             + [(name, pa.float64()) for name in bounded]
         )
 
-    def table(self, ends: npt.NDArray[np.int64], rows: list[dict[str, Any]]) -> pa.Table:
+    def table(self, ends: Ints, rows: list[dict[str, Any]]) -> pa.Table:
         """The aggregates of windows, given what each says (`summary`)."""
         whens = {
             name: pa.array(times, pa.int64()).view(self.time)
@@ -114,7 +116,8 @@ def aggregated(results: pa.Table, windows: Windows, weights: Weights, sampled: b
         weights: what the results stand for.
         sampled: whether the results are a sample of all, or all of them.
     """
-    times, values = _columns(results, windows)
+    times, values, of = _columns(results, windows)
+    weights = weights.at(of)
     ends = _ends(times, windows)
     rows = []
     for end in ends.tolist():
@@ -124,17 +127,26 @@ def aggregated(results: pa.Table, windows: Windows, weights: Weights, sampled: b
     return windows.table(ends, rows)
 
 
-def _columns(results: pa.Table, windows: Windows) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The times and values of results, in order of time; those without a value are left out."""
-    values = pc.struct_field(results[windows.stream], [windows.column])
-    kept = pc.is_valid(values)
-    times = results["time"].filter(kept).combine_chunks().view(pa.int64()).to_numpy()
+def _columns(results: pa.Table, windows: Windows) -> tuple[Ints, Floats, Ints]:
+    """The times and values of results, in order of time, and the result that each belongs to.
+
+    Those without a value are left out.
+    """
+    members = results[windows.stream].combine_chunks()
+    times = results["time"].combine_chunks().view(pa.int64()).to_numpy()
+    of = np.arange(len(times))
+    if pa.types.is_list(members.type):
+        of = np.repeat(of, pc.list_value_length(members).to_numpy())
+        members = members.flatten()
+    values = pc.struct_field(members, [windows.column])
+    kept = values.is_valid()
+    of = of[kept.to_numpy(zero_copy_only=False)]
+    order = np.argsort(times[of], kind="stable")
     numbers = values.filter(kept).cast(pa.float64()).to_numpy()
-    order = np.argsort(times, kind="stable")
-    return times[order], numbers[order]
+    return times[of][order], numbers[order], of[order]
 
 
-def _ends(times: npt.NDArray[np.int64], windows: Windows) -> npt.NDArray[np.int64]:
+def _ends(times: Ints, windows: Windows) -> Ints:
     """The ends of windows, multiples of the step, from the first result to the last."""
     if not len(times):
         return np.empty(0, np.int64)
@@ -143,7 +155,7 @@ def _ends(times: npt.NDArray[np.int64], windows: Windows) -> npt.NDArray[np.int6
 
 
 def summary(
-    times: npt.NDArray[np.int64],
+    times: Ints,
     values: Floats,
     end: int,
     windows: Windows,
@@ -207,7 +219,7 @@ def _corrected(values: Floats, weights: Weights) -> tuple[float, float | None, f
     return value, min(bounds), max(bounds)
 
 
-def _reach(off: Floats, piece: npt.NDArray[np.int64]) -> float:
+def _reach(off: Floats, piece: Ints) -> float:
     """How far a mean may be from the truth, given how far each is from the mean, by pieces."""
     sums = np.bincount(piece, off, minlength=PIECES)
     variance = float(sums @ sums) * PIECES / (PIECES - 1)

@@ -10,8 +10,8 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -285,31 +285,10 @@ def _replayed(said: Join, inputs: dict[str, str], out: Path | None) -> Ledger:
     """Run the join, write the results if there is a file for them, and give back the ledger."""
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
-        with _told_of_compiling():
-            ledger = said.count(inputs) if out is None else _written(said, inputs, out)
+        ledger = said.count(inputs) if out is None else _written(said, inputs, out)
     for note in noted:
         typer.echo(f"note: {note.message}", err=True)
     return ledger
-
-
-@contextmanager
-def _told_of_compiling() -> Iterator[None]:
-    """Say it once if anything has to be compiled, which takes its time."""
-    from numba.core import event
-
-    told: list[str] = []
-
-    class Listener(event.Listener):  # type: ignore[misc]
-        def on_start(self, _: Any) -> None:
-            if not told:
-                told.append("compiling for this kind of join: once, it is cached")
-                typer.echo(told[0], err=True)
-
-        def on_end(self, _: Any) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Listener()):
-        yield
 
 
 def _written(said: Join, inputs: dict[str, str], out: Path) -> Ledger:
@@ -373,6 +352,41 @@ def _number_or_text(text: str) -> int | str:
 
 
 # -- doctor ---------------------------------------------------------------------------------------
+
+
+@app.command("compile")
+def compile_(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Joins: common, key, equalities or distance, alone or with a policy: key:density."
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Copy the kernels to this folder, to be shipped.")
+    ] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="Pack the kernels into this zip file.")
+    ] = None,
+) -> None:
+    """Compile the kernels of joins ahead of time.
+
+    Without --to and --archive they go to this machine's cache. Elsewhere, name the folder or the
+    archive in the variable STREAMSHED_KERNELS: nothing that is there is compiled again.
+    """
+    from streamshed.kernels.cache import writable_folder
+    from streamshed.precompile import Compiled, compile_ahead, write
+
+    def tell(compiled: Compiled) -> None:
+        typer.echo(f"{compiled.name}: {compiled.seconds:.1f} s", err=True)
+
+    compile_ahead(what or ["common"], tell)
+    number = write(to, archive)
+    places = [str(place) for place in (to, archive) if place is not None]
+    where = " and ".join(places) or str(
+        writable_folder() or "memory only, as no folder is writable"
+    )
+    typer.echo(f"{number} kernels in {where}")
 
 
 @app.command()

@@ -455,7 +455,8 @@ time='ts')
         estimated. Each has the bounds of a 95 % interval, which are null where nothing is known.
 
         Args:
-            column: The column, as in `"clicks.price"`. Results in which it is null are left out.
+            column: The column, as in `"clicks.price"`; with `join(by=...)` `"members.price"`, where
+                each member of a result counts for itself. Nulls are left out.
             over: The length of a window.
             every: The distance between the ends of two windows, which are multiples of it; `over`
                 by default.

@@ -132,7 +132,11 @@ class Spill:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """The arguments of `.aggregate`."""
+    """The arguments of `.aggregate`.
+
+    Attributes:
+        stream: the stream, the relation, or `members` where a column names the streams.
+    """
 
     stream: str
     column: str
@@ -154,16 +158,11 @@ class Aggregation:
     ) -> Aggregation:
         """Read the arguments of `.aggregate`."""
         method = ".aggregate()"
-        if names.by is not None:
-            raise SpecError(
-                f"{method}: results of streams named by the column {names.by!r} hold a list of "
-                "members, not one value for each stream; aggregate the table that .replay() returns"
-            )
         stream, column = read_path(path, names, method)
-        if column is None:
+        if column in (None, "*"):
             raise SpecError(
                 f"{method}: {path!r} names no column; name a stream and a column, as in "
-                f"'{names.streams[0]}.x'"
+                f"'{stream}.x'"
             )
         length, step = parse(over, f"{method}: `over`"), None
         if every is not None:
@@ -172,7 +171,7 @@ class Aggregation:
             if said == 0:
                 raise SpecError(f"{method}: `{name}` is 0; it must be greater than 0")
         until = None if wait is None else parse(wait, f"{method}: `wait`")
-        return cls(stream, column, length, step, _read_quantiles(quantiles, method), until)
+        return cls(stream, str(column), length, step, _read_quantiles(quantiles, method), until)
 
 
 def _read_quantiles(said: object, method: str) -> tuple[float, ...]:

@@ -40,6 +40,7 @@ import numba
 from numba.core import compiler, config, event, sigutils
 from numba.core.caching import _Cache
 from numba.core.dispatcher import Dispatcher
+from numba.core.environment import Environment, lookup_environment
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.typing.templates import Signature
@@ -61,6 +62,8 @@ OFF = "off"
 
 _TOOLS = frozenset({"builtins", "llvmlite", "numba", "numpy", "pyarrow", *sys.stdlib_module_names})
 """Packages whose sources are not part of a policy; of the compiler the version is."""
+_SETTINGS = ("BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE")
+"""The settings of numba that the code depends on."""
 _STALE = 30 * 24 * 3600
 _LONG = 1.0
 """Seconds of compiling after which it is worth a word."""
@@ -279,23 +282,43 @@ def _reduced(result: Any) -> bytes:
     described = copy.copy(result.fndesc)
     described.typemap = described.calltypes = None
     described.argtypes = ()
-    referred = result._find_referenced_environments()
+    referred = [_environment_as_data(other) for other in result._find_referenced_environments()]
     return bytes(
         dumps(
             (
                 result.library.serialize(),
                 described,
-                result.environment,
+                _environment_as_data(result.environment),
                 result.signature.return_type,
                 result.reload_init,
-                tuple(referred),
+                referred,
             )
         )
     )
 
 
+def _environment_as_data(environment: Any) -> tuple[str, str, list[Any]]:
+    return environment.env_name, environment.globals["__name__"], environment.consts
+
+
+def _environment_of(data: tuple[str, str, list[Any]]) -> Any:
+    """The Python objects that code refers to: those that it raises.
+
+    Its module is not needed, and numba's own take half a second to import.
+    """
+    name, module, constants = data
+    known = lookup_environment(name)
+    if known is None:
+        known = Environment({"__name__": module})
+        known.consts[:] = constants
+        known.env_name = name
+        Environment._memo[name] = known
+    return known
+
+
 def _rebuild(sig: Any, target_context: Any, payload: bytes) -> Any:
-    library, described, environment, returned, reload_init, referred = pickle.loads(payload)
+    library, described, own, returned, reload_init, others = pickle.loads(payload)
+    environment, referred = _environment_of(own), [*map(_environment_of, others)]
     for function in reload_init:
         function()
     kinds, _ = sigutils.normalize_signature(sig)
@@ -585,8 +608,8 @@ class _Notice(event.Listener):  # type: ignore[misc]
             return
         self._began.append(time.perf_counter())
         if len(self._began) == 1 and not self.said and not os.environ.get(QUIET):
-            function = event.data["dispatcher"].py_func
-            self._timer = threading.Timer(max(0.0, _LONG - self._spent), self._say, (function,))
+            what = self.purpose or _purpose(event.data["dispatcher"].py_func, event.data["args"])
+            self._timer = threading.Timer(max(0.0, _LONG - self._spent), self._say, (what,))
             self._timer.daemon = True
             self._timer.start()
 
@@ -601,12 +624,19 @@ class _Notice(event.Listener):  # type: ignore[misc]
                 self._timer.cancel()
                 self._timer = None
 
-    def _say(self, function: Callable[..., Any]) -> None:
+    def _say(self, what: str) -> None:
         if not self.said:
             self.said = True
             folder = writable_folder()
-            where = f"once, kept in {folder}" if folder else "for this process alone"
-            _log.warning("compiling kernels for %s: %s", self.purpose or full_name(function), where)
+            where = f"once; kept in {folder}" if folder else "for this process alone"
+            _log.warning("compiling kernels for %s: %s", what, where)
+
+
+def _purpose(function: Callable[..., Any], kinds: Iterable[Any]) -> str:
+    """What a driver is compiled for, as far as its types tell: "keyed_loop.run with density"."""
+    modules = dict.fromkeys(part.__module__ for part in parts(kinds))
+    policies = [name.rpartition(".")[2] for name in modules if ".policies." in name]
+    return f"{_short(function)}{' with ' if policies else ''}{', '.join(policies)}"
 
 
 _notice = _Notice()

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba.core import codegen, compiler, config, types
+from llvmlite.ir.types import Aggregate
+from numba.core import codegen, compiler, config
 from numba.core.datamodel import DataModelManager, default_manager, models
 from numba.core.environment import lookup_environment
 from numba.core.funcdesc import default_mangler
+from numba.core.types.containers import BaseNamedTuple, NamedUniTuple
 
 from streamshed.kernels.signatures import describe, digest
 
@@ -51,16 +53,34 @@ class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
 
     Attributes:
         deferred: whether only compiled code calls the function, so that it waits for its callers.
+        defines: the functions that are in it, by name.
+        hands_states: the functions that it calls with states, which only kernels can take.
+        takes_states: whether it is called with states, which only kernels can hand over.
     """
 
     deferred = True
+    takes_states = False
     _bitcode: bytes | None = None
+    _linking_libraries: list[Any]
+    _shared_module: Any
+
+    def __init__(self, *of: Any) -> None:
+        super().__init__(*of)
+        self.defines: set[str] = set()
+        self.hands_states: set[str] = set()
+        self._environments: list[Any] = []
 
     def add_ir_module(self, ir_module: Any) -> None:
         """Add a function, or a way to call it from Python."""
-        names = [function.name for function in ir_module.functions if function.blocks]
-        if any(name.startswith(_CALLED_FROM_PYTHON) for name in names):
-            self.deferred = False
+        for function in ir_module.functions:
+            state = any(isinstance(kind, Aggregate) for kind in function.ftype.args)
+            if function.blocks:
+                self.defines.add(function.name)
+                self.takes_states |= state
+                if function.name.startswith(_CALLED_FROM_PYTHON):
+                    self.deferred = False
+            elif state:
+                self.hands_states.add(function.name)
         super().add_ir_module(ir_module)
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -71,15 +91,37 @@ class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
         if self.deferred:
             self._raise_if_finalized()
             self._finalize_dynamic_globals()
+            for function in self._final_module.functions:
+                if not function.is_declaration and function.linkage == llvm.Linkage.external:
+                    function.linkage = "linkonce_odr"
             self._finalized = True
             return
-        if any(isinstance(library, Library) for library in self._linking_libraries):
-            self._linking_libraries = [*self._reached()]
+        self._link()
         super().finalize()
         self._set_environments()
 
+    def _link(self) -> None:
+        """Take in all that is called from here, by whatever way, each once."""
+        reached = [*self._reached()]
+        known = self.defines.union(*(library.defines for library in reached if _is_ours(library)))
+        for library in (self, *reached):
+            if _is_ours(library) and not library.hands_states <= known:
+                raise TypeError(
+                    f"{library.name}: a function that is no kernel is called with a named tuple; "
+                    "make it one by @kernel"
+                )
+        for library in reached:
+            self._reload_init.update(library._reload_init)
+            deferred = _is_ours(library) and library.deferred
+            module = library._final_module if deferred else library._get_module_for_linking()
+            self._final_module.link_in(module, preserve=True)
+        for variable in self._final_module.global_variables:
+            # So those that nothing refers to any more vanish, and need not be kept.
+            if variable.name.startswith(_ENVIRONMENT) and variable.linkage == llvm.Linkage.common:
+                variable.linkage = "linkonce_odr"
+        self._linking_libraries = []
+
     def _reached(self) -> Iterator[Any]:
-        """All libraries that are called from here, by whatever way, each once."""
         seen: set[Any] = set()
         waiting = [*reversed(self._linking_libraries)]
         while waiting:
@@ -87,7 +129,7 @@ class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
             if library not in seen:
                 seen.add(library)
                 yield library
-                if isinstance(library, Library) and library.deferred:
+                if _is_ours(library) and library.deferred:
                     waiting += reversed(library._linking_libraries)
 
     def _optimize_final_module(self) -> None:
@@ -97,27 +139,26 @@ class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
             manager.run(self._final_module, builder)
 
     def _get_module_for_linking(self) -> Any:
-        if self._bitcode is not None and self._shared_module is None:
+        """The code for a function that is compiled by numba itself, or for another driver."""
+        if self._shared_module is None and self._bitcode is not None:
             self._shared_module = llvm.parse_bitcode(self._bitcode)
         if not self.deferred:
             return super()._get_module_for_linking()
+        if self.takes_states:
+            raise TypeError(
+                f"{self.name}: kernels that take named tuples are called by kernels; compile the "
+                "caller by @kernel, @loop or @driver instead of numba.njit"
+            )
         if self._shared_module is None:
             self._ensure_finalized()
-            for function in self._final_module.functions:
-                if not function.is_declaration and function.linkage == llvm.Linkage.external:
-                    function.linkage = "linkonce_odr"
-            for variable in self._final_module.global_variables:
-                if variable.linkage == llvm.Linkage.common:
-                    variable.linkage = "linkonce_odr"
+            self._link()
             self._shared_module = self._final_module
         return self._shared_module
 
     def get_pointer_to_function(self, name: str) -> int:
         """Where the machine code of a function is; 0 if there is none."""
         self._ensure_finalized()
-        if self.deferred:
-            return 0
-        return int(super().get_pointer_to_function(name))
+        return 0 if self.deferred else int(super().get_pointer_to_function(name))
 
     def serialize(self) -> tuple[str, bytes, list[str], bytes]:
         """The machine code, what is defined there, and what other code is linked with."""
@@ -132,6 +173,7 @@ class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
         name, machine_code, symbols, bitcode = state
         library: Library = codegen.create_library(name)
         library.deferred = False
+        library.defines.update(symbols)
         library.enable_object_caching()
         library._set_compiled_object(machine_code)
         library._bitcode = bitcode
@@ -145,7 +187,12 @@ class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
             if variable.name.startswith(_ENVIRONMENT):
                 environment = lookup_environment(variable.name)
                 if environment is not None:
+                    self._environments.append(environment)  # the code knows its address only
                     self._codegen.set_env(variable.name, environment)
+
+
+def _is_ours(library: Any) -> bool:
+    return isinstance(library, Library)
 
 
 class Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
@@ -169,7 +216,7 @@ class Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
             super().set_env(env_name, env)
 
 
-class _Whole(models.TupleModel):  # type: ignore[misc]
+class _Whole:
     """A state of many arrays goes from kernel to kernel as one value.
 
     Numba hands over each field of each array by itself: a few hundred arguments for each call,
@@ -177,7 +224,7 @@ class _Whole(models.TupleModel):  # type: ignore[misc]
     """
 
     def get_argument_type(self) -> Any:
-        return self.get_value_type()
+        return self.get_value_type()  # type: ignore[attr-defined]
 
     def as_argument(self, builder: Any, value: Any) -> Any:
         return value
@@ -186,15 +233,24 @@ class _Whole(models.TupleModel):  # type: ignore[misc]
         return value
 
 
+class _WholeTuple(_Whole, models.TupleModel):  # type: ignore[misc]
+    pass
+
+
+class _WholeUniTuple(_Whole, models.UniTupleModel):  # type: ignore[misc]
+    pass
+
+
 class _Models(DataModelManager):  # type: ignore[misc]
     """How values look in code: as numba says, but for named tuples."""
 
     def lookup(self, fetype: Any) -> Any:
         """The model of a type."""
-        if not isinstance(fetype, types.NamedTuple) or not fetype.types:
+        if not isinstance(fetype, BaseNamedTuple) or not fetype.types:
             return default_manager.lookup(fetype)
         if fetype not in self._cache:
-            self._cache[fetype] = _Whole(self, fetype)
+            uniform = isinstance(fetype, NamedUniTuple)
+            self._cache[fetype] = (_WholeUniTuple if uniform else _WholeTuple)(self, fetype)
         return self._cache[fetype]
 
 
@@ -220,6 +276,7 @@ class _Flags(compiler.Flags):  # type: ignore[misc]
     """
 
     __slots__ = ("_key",)
+    _key: str
 
     def __hash__(self) -> int:
         return hash(self._settled())

@@ -62,7 +62,7 @@ def aside(function: Function) -> Function:
 
 def driver(function: Function) -> Function:
     """Compile a function that Python calls, cached on disk across processes."""
-    return _cached(numba.njit(**_OUTER)(function), function)
+    return _cached(function, _COMMON)
 
 
 def loop(function: Function) -> Function:
@@ -71,26 +71,17 @@ def loop(function: Function) -> Function:
     Without numba's reference counting: a state of many arrays, handed from kernel to kernel, would
     cost a hundred atomic operations for each row.
     """
-    return _cached(_compiled_loop(function), function)
+    return _cached(function, _COMMON | {"_nrt": False})
 
 
-def uncached(compiled: Any) -> Any:
-    """Compile a loop again for a function of the user's, which is in no cache on disk."""
-    return _compiled_loop(compiled.py_func)
-
-
-def _compiled_loop(function: Any) -> Any:
-    return numba.njit(**_OUTER, _nrt=False)(function)
-
-
-def _cached(compiled: Any, function: Function) -> Function:
+def _cached(function: Function, options: dict[str, Any]) -> Function:
+    compiled = numba.njit(**options)(function)
     compiled._cache = Cache(function, _implementations_for)
     return compiled  # type: ignore[no-any-return]
 
 
-_OUTER: dict[str, Any] = {"pipeline_class": Pipeline, "nogil": True, "error_model": "numpy"}
-_INNER: dict[str, Any] = {
-    **_OUTER,
+_COMMON: dict[str, Any] = {"pipeline_class": Pipeline, "nogil": True, "error_model": "numpy"}
+_INNER: dict[str, Any] = _COMMON | {
     "_nrt": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,

@@ -100,6 +100,7 @@ FEATURES: tuple[Feature, ...] = (
         dict.fromkeys(("equalities", "condition", "relation"), _NO_PARTITION),
     ),
     Feature("selection", ".select()", lambda spec: spec.selection is not None),
+    Feature("aggregates", ".aggregate()", lambda spec: spec.aggregation is not None),
 )
 
 _BY_NAME = {feature.name: feature for feature in FEATURES}

@@ -122,7 +122,7 @@ def throttle_of(spec: Spec, time_type: pa.DataType) -> ThrottlePlan | None:
         conserve=said.conserve,
     )
     if plan.every <= 0:
-        raise SpecError(f"{method}: `every` is {describe(said.every)}; must be greater than 0")
+        raise SpecError(f"{method}: `every` is {describe(said.every)}; it must be greater than 0")
     if part is not None and -(-longest // part) > MOST_PARTS:
         raise SpecError(
             f"{method}: `part` is {describe(said.part or 0)}, so that a window has "

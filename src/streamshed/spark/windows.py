@@ -46,7 +46,10 @@ class Aggregates:
             results: the results of all shards.
         """
         windows = self.windows
-        value = f.col(_quoted(windows.stream)).getField(windows.column).cast("double")
+        member = f.col(_quoted(windows.stream))
+        if self.plan.by is not None:  # each member counts for itself
+            results = results.select("time", *WEIGHTS, f.explode(member).alias(windows.stream))
+        value = member.getField(windows.column).cast("double")
         unit = _unit(windows)
         # A window of Spark's has its beginning and not its end; ours its end and not its beginning.
         number = _number(windows)

@@ -40,7 +40,7 @@ from streamshed.engine.match.vectors import (
     vector_layout,
 )
 from streamshed.errors import InputError, SpecError
-from streamshed.kernels.compiling import uncached
+from streamshed.kernels.compiling import loop
 from streamshed.kernels.core import BOUNDLESS, FATES, NONE, STORED, Field, Memory, Shape, make
 from streamshed.plan.plan import PARTS, Plan
 
@@ -282,7 +282,7 @@ class ConditionMatcher(Matcher):
     # -- a function of the user's -----------------------------------------------------------------
 
     def specialise(self, run: Callable[..., int]) -> Callable[..., int]:
-        """The loop, compiled for a function of the user's, which is in no cache on disk."""
+        """The loop, compiled for a function of the user's."""
         return _alone(run, self.state.index.function) if self.kind is Records else run
 
     @property
@@ -367,7 +367,7 @@ def _span(index: VectorWindows, batch: Batch, at: int) -> tuple[int, int]:
 
 @cache
 def _alone(run: Any, function: Any) -> Any:
-    return uncached(run)
+    return loop(run.py_func)
 
 
 @cache
