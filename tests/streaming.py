@@ -212,6 +212,6 @@ def check_same(ran: Ran, expected: Replay) -> None:
     assert rows(ran.table, expected.table.schema) == rows(expected.table)
     assert counts(ran.ledger, summed) == counts(expected.ledger, summed)
     assert ran.ledger.results == expected.ledger.results
-    for estimate in ("missed", "missed_lately", "sample_rate"):
+    for estimate in ("missed", "missed_lately", "keys", "sample_rate"):
         assert getattr(ran.ledger, estimate) == getattr(expected.ledger, estimate)
     assert ran.ledger.balanced

@@ -103,7 +103,7 @@ def test_the_options_of_replay_say_a_join(files, options, said):
     assert run("replay", *inputs, *options).stdout.strip() == str(said.count(tables))
 
 
-def test_replay_of_streams_told_apart_by_a_column(files, tmp_path):
+def test_replay_of_streams_named_by_a_column(files, tmp_path):
     _, tables = files
     both = pa.concat_tables(
         [rows.append_column("who", pa.array([name] * 200)) for name, rows in tables.items()]

@@ -254,7 +254,7 @@ def test_conditions_that_cannot_be(said: object, message: str) -> None:
     ],
 )
 def test_what_such_joins_cannot_do_yet(change: object, message: str) -> None:
-    join = change(ss.join("a", "b").on(ss.near("v", 1)).last(5))  # type: ignore[operator]
+    join = change(ss.join("a", "b").on(ss.near("v", 1)).last(5).keep(rows=3))  # type: ignore[operator]
     with pytest.raises(ss.SpecError, match=message):
         join.plan({name: table(v=[1.0, 2.0]).schema for name in "ab"})
 

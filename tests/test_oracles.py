@@ -1,15 +1,20 @@
 """The oracles against each other, and against what was worked out by hand."""
 
+import math
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oracles.cases import PATTERNS, case_1, case_2
+from oracles.density import Excitement, Note
 from oracles.exact import exact, judged
+from oracles.lives import AGES, MIDDLE, MOVE, RETURN, START, WIDTH, Lives, bucket
 from oracles.rows import Row, Workload, arrival_order, by_column, named
-from oracles.rules import draw, mix
+from oracles.rules import draw, hash_of, mix
 from oracles.simulator import Fate, Simulation, simulate
 from oracles.workloads import POLICIES, generated, interleavings, workloads
 
@@ -349,3 +354,222 @@ class TestByHand:
             late=9,
         )
         assert simulate(workload).fates == [Fate(2, ("a", 1))]
+
+
+class TestDensity:
+    """The rule by which nothing is named, worked out with a pencil where that can be done."""
+
+    def test_buckets(self) -> None:
+        """They cover a window without a gap, and each cell is in the last that has begun."""
+        assert START[0] == 0.0
+        assert all(START[a] + WIDTH[a] == START[b] for a, b in pairwise(range(AGES)))
+        assert START[-1] + WIDTH[-1] == 1.0
+        found = [bucket(cell, 4095.0) for cell in range(4096)]
+        assert found == [max(a for a in range(AGES) if START[a] * 4096 <= c) for c in range(4096)]
+        assert bucket(5000, 4095.0) == AGES - 1
+
+    def test_outlook_of_nothing(self) -> None:
+        """Half a move is hoped for by the middle of a doubling, and no return.
+
+        In the last bucket, 1/32 wide, the rate is 1/2 by 3/4, so that a move has 1/48 and the
+        chance of one is 1/49. It makes a result, and takes a row for 1/32 · (1 - 1/98).
+        """
+        outlook = Lives(2, 2).outlook(Counter(), lambda size: 0.0)
+        alone, both = frozenset({0}), frozenset({0, 1})
+        assert outlook[alone, AGES - 1] == pytest.approx(64 / 97)
+        assert {outlook[both, age] for age in range(AGES)} == {0.0}
+        assert outlook[alone, 0] > outlook[alone, 40] > outlook[alone, 100] > 64 / 97
+        assert outlook[alone, 7] == outlook[frozenset({1}), 7]
+
+    def test_outlook_of_one_key(self) -> None:
+        """A key enters at 0 and comes again in the last bucket: it was there all the time.
+
+        The last doubling is 1/2 wide, and the key is there for 1/32 · 15.5; no moves but 1/3 hoped
+        for. So moves have the rate (1/3) / (15.5/32 + 1/2), and returns 1 by the same.
+        """
+        lives = Lives(2, 2)
+        alone = frozenset({0})
+        lives.enter(alone, 0)
+        lives.come_back(alone, AGES - 1)
+        there = lives.there(Counter())
+        assert there[alone] == [0.5, *[1.0] * (AGES - 2), 0.5]
+        course = lives.course(there)
+        time = 15.5 / 32
+        moves, returns = (1 / 3) / (time + 0.5), 1 / (time + 0.5)
+        last = AGES - 1
+        assert course[1, last, MOVE] == pytest.approx(moves * 4 / (moves / 64 + 4))
+        assert course[1, last, RETURN] == pytest.approx(returns * 5 / (returns / 64 + 4))
+        assert course[1, last - 1, RETURN] == pytest.approx(returns * 4 / (returns / 32 + 4))
+        expected = course[1, last, RETURN] / 64 + 15 * course[1, last - 1, RETURN] / 32
+        factor = 5 / (expected + 4)
+        assert lives.factor(there, course, alone, 8, RETURN) == pytest.approx(factor)
+        move = course[1, last, MOVE] * lives.factor(there, course, alone, 8, 1) / 32
+        back = course[1, last, RETURN] * factor / 32
+        chances = [rate / (1 + move + back) for rate in (move, back)]
+        made = chances[0] + chances[1] * 0.7 / 32
+        took = (1 - sum(chances) / 2) / 32 + chances[1] * 2 / 32
+        outlook = lives.outlook(Counter(), lambda size: 0.7)
+        assert outlook[alone, last] == pytest.approx(made / took)
+        # Were it there still, it would not be known that it comes no more.
+        assert lives.there(Counter({(alone, 0): 1}))[alone][0] == 0.0
+
+    def test_excitement(self) -> None:
+        """One gap of half a window, at the end of which the key comes to the second stream."""
+        found = Excitement(2)
+        found.regress()
+        assert found.weights == [[0.25] * 4] * 2
+        note = Note(0, 100, 0, {0}, [4.0, 0.0], [1.0, 0.0], [0.0] * 2, [0.0] * 2, returns=True)
+        found.learn(note, 100.0, 0.5, 1)
+        ripe = 3 / (3 * (1 - math.exp(-1 / 3)) + 0.5)
+        weight = 2 / (0.04 + 4 + ripe)
+        steps = [(step + 0.5) / 20_000 for step in range(10_000)]
+        fast = [4 * math.exp(-t / 0.3) for t in steps]
+        slow = [ripe * math.exp(-t / 3) for t in steps]
+        product = sum(f * s for f, s in zip(fast, slow, strict=True)) / 20_000
+        assert found.sums[0][2] == found.sums[2][0] == pytest.approx(weight * product)
+        square = sum(f * f for f in fast) / 20_000
+        assert found.sums[0][0] == pytest.approx(4 + weight * square)
+        assert found.sums[1] == [0.0, 4.0, 0.0, 0.0]
+        assert found.targets[0] == [1.0] * 4
+        assert found.targets[1] == pytest.approx(
+            [1 + weight * 4 * math.exp(-0.5 / 0.3), 1, 1 + weight * ripe * math.exp(-0.5 / 3), 1]
+        )
+        found.regress()
+        for weights, targets in zip(found.weights, found.targets, strict=True):
+            for place, row in enumerate(found.sums):
+                slope = sum(a * b for a, b in zip(row, weights, strict=True)) - targets[place]
+                assert abs(slope) < 1e-6 or (weights[place] == 0.0 and slope > 0.0)
+
+    def test_three_keys(self) -> None:
+        """A key that is through leaves, comes again and returns; one leaves, and is recalled.
+
+        Key 1 comes to both streams, and promises nothing more: it leaves `a` for key 3. When it
+        comes to `a` again, it returns, and promises more than keys 2 and 3, which came 87 and more
+        ago and are in the same bucket: the older leaves. Its ghost knows it when it comes to `b`.
+        Having lost `a` it promises a twentieth of what its arrivals do, and leaves for key 4.
+        """
+        workload = named(
+            [[(1, 0, 0), (2, 2, 0), (3, 3, 0), (1, 90, 0)], [(1, 1, 0), (2, 95, 0), (4, 96, 0)]],
+            [("time", 100)] * 2,
+            clock="max",
+            keep_rows=(2, 2),
+            policy="density",
+        )
+        rule = simulate(_until(workload, 3)).rule
+        assert rule.notes[1].lost == {0}
+        assert not rule.notes[1].returns
+        assert rule.density(1, 1) == 0.0
+        assert rule.density(3, 0) == rule.outlook[frozenset({0}), 0] > 0.0
+
+        # 90: key 1 was in both streams from 1/100 on, and returns.
+        rule = simulate(_until(workload, 90)).rule
+        note = rule.notes[1]
+        assert note.returns
+        assert not note.lost
+        both = frozenset({0, 1})
+        assert rule.lives.moved == {
+            (frozenset({0}), bucket(1, 100.0) // 16, 1): 1.0,
+            (both, bucket(90, 100.0) // 16, RETURN): 1.0,
+        }
+        assert rule.lives.flow[both, bucket(1, 100.0)] == 1.0
+        assert rule.lives.flow[both, bucket(90, 100.0)] == -1.0
+        fast = [(math.exp(-0.9 / 0.3) + 1) / 0.3, math.exp(-0.89 / 0.3) / 0.3]
+        slow = [(math.exp(-0.9 / 3) + 1) / 3, math.exp(-0.89 / 3) / 3]
+        ripe = 3 / (3 * (1 - math.exp(-0.9 / 3)) + 0.5)
+        assert note.fast == pytest.approx(fast)
+        assert note.slow == pytest.approx(slow)
+        assert note.fast_to_come == pytest.approx([sum(fast) / 4] * 2)
+        assert note.slow_to_come == pytest.approx([ripe * sum(slow) / 4] * 2)
+        assert rule.fresh_keys == 1.0
+        assert rule.fresh_arrivals == pytest.approx((sum(fast) + ripe * sum(slow)) / 2)
+        soon = MIDDLE[0]
+        rate = sum(fast) / 4 * math.exp(-soon / 0.3) + ripe * sum(slow) / 4 * math.exp(-soon / 3)
+        assert rule.density(1, 0) == pytest.approx(rate)
+        # In `b` its row has 11/100 left, but there is a row in `a` for who comes there.
+        assert rule.density(1, 1) == pytest.approx(math.sqrt(0.11) * rate)
+        (tag, ghost), *others = rule.ghosts.values()
+        assert (tag, others) == (hash_of(2) >> 32, [])
+        assert (ghost.begin, ghost.lanes, ghost.lost) == (2, {0}, {0})
+
+        # 95: key 2 is again what it was.
+        rule = simulate(_until(workload, 95)).rule
+        assert not rule.ghosts
+        note = rule.notes[2]
+        assert (note.begin, note.last, note.first) == (2, 95, 2)
+        assert (note.lanes, note.lost, note.returns) == ({0, 1}, {0}, False)
+        assert rule.lives.moved[frozenset({0}), bucket(93, 100.0) // 16, 1] == 1.0
+        fast = (math.exp(-0.93 / 0.3) + 1) / 0.3 / 4
+        slow = (math.exp(-0.93 / 3) + 1) / 3 / 4 * 3 / (3 * (1 - math.exp(-0.93 / 3)) + 0.5)
+        rate = fast * math.exp(-soon / 0.3) + slow * math.exp(-soon / 3)
+        assert rule.density(2, 1) == pytest.approx(0.05 * rate)
+
+        # 96: key 4 is new; of keys 1 and 2 in `b` the second promises less.
+        outcome = simulate(workload)
+        assert outcome.fates == [(3, ("a", 0)), (4, ("a", 1)), (6, ("b", 1))]
+        assert set(outcome.rule.notes) == {1, 3, 4}
+        assert outcome.rule.present() == {
+            (frozenset({0}), bucket(93, 100.0)): 1,
+            (frozenset({1}), 0): 1,
+            (both, bucket(94, 100.0)): 1,
+        }
+
+    def test_ghosts_are_dismissed(self) -> None:
+        """After four windows the key is new; at its turn the place is looked at."""
+        rule = simulate(
+            named(
+                [[(1, 0, 0), (2, 5, 0), (1, 41, 0)], []],
+                [("time", 10)] * 2,
+                clock="max",
+                keep_rows=(1, 1),
+                policy="density",
+            )
+        ).rule
+        assert rule.notes[1].begin == 41
+        assert not rule.notes[1].returns
+        place = hash_of(2) % rule.places
+        assert rule.ghosts[place][1].last == 5
+        rule.newest = 45
+        rule.look_at(place)
+        assert place in rule.ghosts
+        rule.newest = 46
+        rule.look_at(place)
+        assert place not in rule.ghosts
+
+    def test_front(self) -> None:
+        """Who has come to all streams is put in front, and leaves first."""
+        first = [(key, key, 0) for key in range(10)]
+        workload = named(
+            [first, [(9, 20, 0)]], [("time", 99)] * 2, keep_rows=(10, 10), policy="density"
+        )
+        rule = simulate(workload).rule
+        keys = [held.key for held in rule.lists["a"]]
+        assert keys == [9, 1, 2, 3, 4, 5, 6, 7, 8, 0]
+        assert rule.turns == {"a": 1}
+        newest = replace(rule.lists["a"][0], key=11, time=30, row=10, arrival=11)
+        rule.advances(newest)
+        window = list(rule.windows["a"])
+        assert not rule.refuses(window, newest)
+        assert rule.victim(window, newest).key == 9
+        assert rule.turns == {"a": 2}
+        assert rule.front("a")[0] == 0.0
+
+    def test_told_apart_by_a_column(self) -> None:
+        """Rows are counted; a key begins anew after a window, and is forgotten without a row."""
+        table = [("x", 1, 0, 0), ("y", 1, 4, 0), ("x", 1, 11, 0), ("x", 2, 12, 0)]
+        workload = by_column(
+            table, ("time", 10), at_least=2, keep_total=10, policy="density", late=3
+        )
+        rule = simulate(workload).rule
+        assert rule.lives.flow == {
+            (1, bucket(0, 10.0)): 3.0,
+            (1, bucket(4, 10.0)): -1.0,
+            (2, bucket(4, 10.0)): 1.0,
+        }
+        assert rule.lives.moved == {(1, bucket(4, 10.0) // 16, "more"): 1.0}
+        assert (rule.notes[1].first, rule.notes[1].rows, rule.notes[1].returns) == (11, 1, False)
+        assert not rule.ghosts
+
+
+def _until(workload: Workload, time: int) -> Workload:
+    """What comes up to some time."""
+    return replace(workload, rows=tuple(row for row in workload.rows if row.time <= time))

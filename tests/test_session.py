@@ -132,6 +132,10 @@ def test_what_a_session_refuses() -> None:
     for say, words in [
         (lambda: session.push(rows), r"by position.*'a', 'b'.*push\(a=…\)"),
         (lambda: session.push({"a": rows}, b=rows), "both by position and by name"),
+        (
+            lambda: session.push(dict.fromkeys("ab", rows.to_reader())),
+            "'a' and 'b' were given the same RecordBatchReader",
+        ),
         (lambda: session.push(c=rows), r"no stream 'c'.*'a', 'b'"),
         (lambda: session.push(a=rows.drop_columns("row")), r"'a' have no column 'row'.*'k', 'ts'"),
         (

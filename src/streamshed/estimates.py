@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 Z = 1.97
 """How far 95 % of a normal distribution reach, and a little for variances that are estimated."""
+COARSE = 0.5
+"""The part of the results with members near the edges of windows that may be wrong."""
+NEARLY = 0.98
+"""The part of the results seen that is certain, where there are some of these."""
 
 
 @dataclass(frozen=True)
@@ -54,53 +58,107 @@ class Share(Estimate):
 
 @dataclass(frozen=True)
 class Tally:
-    """What a sample of keys says of a number of results.
+    """What is known of the results that a join would make without shedding, and those it made.
 
     Tallies of different keys can be added.
 
     Attributes:
-        missed: the estimate: every result seen counts for all that it stands for.
+        exact: the estimate: every result seen counts for all that it stands for.
         certain: the part of it that was seen for certain.
         seen: the results seen, each counted once.
+        made: the results that were made.
+        coarse: those of which some members may be just outside of their windows.
+        hidden: results that may have been there before their keys were followed.
         variance: that of the estimate.
-        unit: what one more key in the sample might have added, at most.
+        hidden_variance: that of what is hidden.
+        weight: the largest number of results for which one stands, or 0 if all were seen.
 
     Examples:
-        >>> Tally(missed=100.0, certain=100.0, seen=100.0).estimate()
-        Estimate(value=100.0, low=100.0, high=100.0)
-        >>> print(Tally(missed=1600.0, seen=50.0, variance=50_000.0, unit=32.0).estimate())
+        >>> Tally(exact=100.0, certain=100.0, seen=100.0, made=80.0).missed()
+        Estimate(value=20.0, low=20.0, high=20.0)
+        >>> print(Tally(exact=1600.0, seen=50.0, variance=50_000.0, weight=32.0).missed())
         1,600 (1,190 to 2,106)
     """
 
-    missed: float = 0.0
+    exact: float = 0.0
     certain: float = 0.0
     seen: float = 0.0
+    made: float = 0.0
+    coarse: float = 0.0
+    hidden: float = 0.0
     variance: float = 0.0
-    unit: float = 0.0
+    hidden_variance: float = 0.0
+    weight: float = 0.0
 
     def estimate(self) -> Estimate:
-        """The estimate with its interval.
+        """The results without shedding; no fewer than were seen, or made."""
+        value = max(self.exact, self.made)
+        low, high = _bounds(self.exact - self.certain, self.variance, self.weight)
+        wide = COARSE * self.coarse
+        hidden = min(self.hidden, Z * math.sqrt(self.hidden_variance))
+        seen = self.seen if self.coarse == 0 else NEARLY * self.seen
+        least = max(self.certain + low - wide, seen, self.made)
+        return Estimate(value, min(value, least), max(value, self.certain + high + wide + hidden))
 
-        Counts of few keys are skewed. The interval is that of a weighted sum of Poisson counts (Fay
-        and Feuer 1997), which is exact for equal weights; it is not below what was seen, and not
-        zero above where nothing was seen.
-        """
-        unsure = self.missed - self.certain
-        low = high = unsure
-        if unsure > 0 and self.variance > 0:
-            low = _quantile(unsure, self.variance, -Z)
-        if self.unit > 0:
-            high = _quantile(unsure + self.unit, self.variance + self.unit**2, Z)
-        return Estimate(self.missed, max(self.seen, self.certain + low), self.certain + high)
+    def missed(self) -> Estimate:
+        """The results that shedding has cost."""
+        exact = self.estimate()
+        return Estimate(*(max(0.0, e - self.made) for e in (exact.value, exact.low, exact.high)))
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.missed + other.missed,
-            self.certain + other.certain,
-            self.seen + other.seen,
-            self.variance + other.variance,
-            max(self.unit, other.unit),
-        )
+        both = zip(astuple(self), astuple(other), strict=True)
+        summed = Tally(*(one + another for one, another in both))
+        return replace(summed, weight=max(self.weight, other.weight))
+
+
+@dataclass(frozen=True)
+class KeyTally:
+    """What is known of the keys that have results, without shedding and in the join as it is.
+
+    Tallies of different keys can be added, but for the weight, of which the largest counts.
+
+    Examples:
+        >>> print(KeyTally(keys=9.0, keys_certain=9.0, keys_made=7.0).made())
+        7
+        >>> print(KeyTally(keys=9.0, keys_certain=9.0, keys_made=7.0).exact())
+        9
+    """
+
+    keys: float = 0.0
+    keys_certain: float = 0.0
+    keys_variance: float = 0.0
+    keys_made: float = 0.0
+    keys_made_variance: float = 0.0
+    keys_weight: float = 0.0
+
+    def made(self) -> Estimate:
+        """The keys that made a result."""
+        unit = 1 + self.keys_made_variance / self.keys_made if self.keys_made else 0.0
+        low, high = _bounds(self.keys_made, self.keys_made_variance, unit)
+        return Estimate(self.keys_made, low, high)
+
+    def exact(self) -> Estimate:
+        """The keys that would have made one without shedding."""
+        made = self.made()
+        unsure = self.keys - self.keys_certain
+        bounds = _bounds(unsure, self.keys_variance, self.keys_weight)
+        low, high = (self.keys_certain + bound for bound in bounds)
+        return Estimate(max(self.keys, made.value), max(low, made.low), max(high, made.high))
+
+
+def _bounds(unsure: float, variance: float, weight: float) -> tuple[float, float]:
+    """The interval of a sum of which each term stands for up to `weight`.
+
+    Counts of few keys are skewed. The interval is that of a weighted sum of Poisson counts (Fay and
+    Feuer 1997), which is exact for equal weights; it is not zero above where nothing was seen.
+    """
+    low = high = max(0.0, unsure)
+    if unsure > 0 and variance > 0:
+        low = _quantile(unsure, variance, -Z)
+    if weight > 1:
+        unit = max(weight, variance / unsure if unsure > weight else 0.0)
+        high = _quantile(max(0.0, unsure) + unit, variance + unit**2, Z)
+    return low, high
 
 
 def _quantile(mean: float, variance: float, z: float) -> float:

@@ -14,8 +14,8 @@ from streamshed.conditions import Cosine, InnerProduct, Near
 from streamshed.durations import describe
 from streamshed.engine.allocation import directory, first_shape
 from streamshed.engine.match.attribute_index import index_layout
-from streamshed.engine.observe.sample import CAPACITY, LEAST, LESSONS, PART
-from streamshed.engine.observe.sampling import sample_layout
+from streamshed.engine.observe.estimator import CAPACITY, PART, is_estimated
+from streamshed.engine.observe.state import loss_layout
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError
 from streamshed.kernels.core import Shape, core_layout
@@ -226,14 +226,15 @@ def _estimate(plan: Plan) -> str:
         return "nothing is missed"
     if not plan.bounded and plan.throttle is None:
         return "nothing is shed, and nothing is missed"
-    if plan.rate == 0:
+    if not is_estimated(plan):
         return "missed results are not estimated"
-    rate = plan.rate
-    if rate is None:
-        budget = sum(_budgets(plan).values())
-        rate = max(LEAST, min(plan.policy.follows, LESSONS / budget)) if budget else LEAST
-    share = "all keys" if rate == 1 else f"{100 * rate:.3g} % of the keys once many have come"
-    return f"missed results and recall, from a sample of {share}"
+    entries = "" if plan.rate is not None else f" of {_entries(plan):,} entries"
+    return f"missed results, recall and keys, with 95 % intervals, from a sample{entries}"
+
+
+def _entries(plan: Plan) -> int:
+    """The entries of the sample from which missed results are estimated."""
+    return max(CAPACITY, sum(_budgets(plan).values()) // PART)
 
 
 # -- on Spark -------------------------------------------------------------------------------------
@@ -281,9 +282,8 @@ def _memory(plan: Plan) -> str:
     said = f"about {each:,.0f} bytes for each row held, besides its payload"
     if bounded:
         said += f"; {_size(_bytes(plan, rows))} at the budget of {_rows(rows)}"
-    if plan.rate != 0 and (plan.bounded or plan.throttle is not None):
-        most = max(CAPACITY, rows // PART) if budgets else CAPACITY
-        said += f"; {_size(_sample_bytes(plan, most))} for the sample"
+    if is_estimated(plan):
+        said += f"; {_size(_sample_bytes(plan))} for the sample"
     return said if plan.through is None else f"{said}; and the relation with its index"
 
 
@@ -311,9 +311,10 @@ def _bytes(plan: Plan, rows: int) -> int:
     return found
 
 
-def _sample_bytes(plan: Plan, rows: int) -> int:
-    shape = replace(first_shape(plan), sample_rows=rows, sample_table=directory(rows))
-    return shape.of_sample.nbytes(core_layout()) + shape.nbytes(sample_layout())
+def _sample_bytes(plan: Plan) -> int:
+    entries, lanes = _entries(plan), len(plan.streams)
+    layout = loss_layout(entries, (entries - 1).bit_length(), lanes, mixed=False)
+    return first_shape(plan).nbytes(layout)
 
 
 def _payload(stream: StreamPlan) -> str:

@@ -526,12 +526,13 @@ time='ts')
         return self._with(spilled=Spill(str(folder), until))
 
     def estimate(self, *, rate: float | None = None) -> Join:
-        """Set how many keys are sampled to estimate the results that shedding costs.
+        """Say how many keys are followed, to estimate the results that shedding costs.
 
         Args:
-            rate: The part of all keys that is sampled once many rows have come; a join begins with
-                all of them. With 1 the ledger counts the missed results exactly, with 0 it
-                estimates nothing. By default one key in 32, or fewer if they have very many rows.
+            rate: The part of all keys that is followed at least; a join begins by following all of
+                them, and goes on with those that make most results. With 1 what is missed is known
+                exactly, with 0 nothing is estimated. Without it, as many as fit into a sample of
+                about 5 % of the memory of the rows kept.
 
         Example:
             >>> from streamshed import join

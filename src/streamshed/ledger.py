@@ -68,6 +68,17 @@ class Spilled:
 
 
 @dataclass(frozen=True)
+class Keys:
+    """How many distinct keys have a result: in the join as it is, and without shedding."""
+
+    made: Estimate
+    exact: Estimate
+
+    def __str__(self) -> str:
+        return f"{self.made} of {self.exact} keys made a result"
+
+
+@dataclass(frozen=True)
 class Ledger:
     """What became of all rows, and the results they made.
 
@@ -89,10 +100,12 @@ class Ledger:
     """Results that shedding has cost so far; None if that is not estimated."""
     missed_lately: Estimate | None = None
     """Those of the last minute, or of the last window where time is a plain number."""
+    keys: Keys | None = None
+    """How many keys made a result, and how many would have; None if that is not estimated."""
     sample_rate: float = 0.0
-    """The part of all keys that is followed at present, to estimate what is missed."""
+    """The part of all keys that is followed at least, to estimate what is missed."""
     sample_bytes: int = 0
-    """Bytes of the sample of keys that are followed."""
+    """Bytes of the sample of rows that are followed, and of what is counted."""
     shed_by: Mapping[str, int] = field(default_factory=dict)
     """Rows shed by the policy, and by the throttle or the deadline where there is one."""
     importance: float | None = None
@@ -170,6 +183,8 @@ class Ledger:
             lines.append("missed results are not estimated")
         if self.missed_lately is not None and self.missed_lately.high > 0:
             lines.append(f"lately {self.missed_lately} results missed")
+        if self.keys is not None and self.keys.made != self.keys.exact:
+            lines.append(str(self.keys))
         if len(self.shed_by) > 1:
             by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
             lines.append(f"rows shed: {by}")

@@ -21,12 +21,12 @@ from streamshed.engine.ingest import InputRows, merged, times_of
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
 from streamshed.engine.payload import Payload, Places, places_in
 from streamshed.engine.results import result_schema
-from streamshed.errors import InputError, SpecError
+from streamshed.errors import SpecError
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.selection import TIME, Selection
-from streamshed.sources import Source, is_read_once, open_source
+from streamshed.sources import Source, check_shared, open_source
 from streamshed.spec import Spec
 
 NOWHERE: Places = np.empty(0, np.int64)
@@ -121,7 +121,7 @@ def open_inputs(
             f"`order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, give the "
             "inputs in a mapping, as in replay({'order': …})"
         )
-    _check_shared(data)
+    check_shared(data)
     opened = {name: open_source(name, value) for name, value in data.items()}
     plan = make_plan(spec, {name: source.schema for name, source in opened.items()})
     sources = []
@@ -131,19 +131,6 @@ def open_inputs(
             source = _in_order_of_time(source, stream.time, plan.time_type)
         sources.append(source)
     return plan, sources
-
-
-def _check_shared(data: Mapping[str, Any]) -> None:
-    """Refuse one reader for two streams: each would get a part of its rows."""
-    seen: dict[int, str] = {}
-    for name, value in data.items():
-        if is_read_once(value):
-            other = seen.setdefault(id(value), name)
-            if other != name:
-                raise InputError(
-                    f"streams {other!r} and {name!r} were given the same {type(value).__name__}, "
-                    "which can be read only once; give each stream its own, or a table"
-                )
 
 
 def _in_order_of_time(source: Source, column: str, kind: pa.DataType) -> Source:

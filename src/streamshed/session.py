@@ -17,7 +17,7 @@ from streamshed.errors import InputError, SpecError, StateError, listed, suggest
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import StreamPlan
 from streamshed.plan.resolve import make_plan
-from streamshed.sources import open_source, without_views
+from streamshed.sources import check_shared, open_source, without_views
 from streamshed.spec import Spec
 
 
@@ -99,6 +99,7 @@ class Session:
                 "give the rows in a mapping, as in push({'order': …})"
             )
         given = self._given(data, streams)
+        check_shared(given)
         tables = {self._position(name): self._batches(name, rows) for name, rows in given.items()}
         parts = self._read(operator, dict(sorted(tables.items())))
         self._late = {}

@@ -78,6 +78,19 @@ def is_read_once(data: Any) -> bool:
     return isinstance(data, pa.RecordBatchReader | Iterator)
 
 
+def check_shared(data: Mapping[str, Any]) -> None:
+    """Refuse one reader for two streams: each would get a part of its rows."""
+    seen: dict[int, str] = {}
+    for name, value in data.items():
+        if is_read_once(value):
+            other = seen.setdefault(id(value), name)
+            if other != name:
+                raise InputError(
+                    f"streams {other!r} and {name!r} were given the same {type(value).__name__}, "
+                    "which can be read only once; give each stream its own, or a table"
+                )
+
+
 def without_views(schema: pa.Schema) -> pa.Schema:
     """A schema with plain types for the view types, of which Arrow cannot pick rows."""
     return pa.schema([_without_views(column) for column in schema], schema.metadata)

@@ -1,119 +1,139 @@
-"""The density rule (docs/meaning.md, Density), with every key followed."""
+"""The density rule (docs/meaning.md, Density), by scanning whatever there is to scan."""
 
 from __future__ import annotations
 
-from copy import deepcopy
+import math
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
 
 import numpy as np
 
-from .prospects import Prospects, bucket
-from .rows import Key, Row, Stream, Workload
-from .rules import MASK, Held, Random, Rule, Windows, draw, hash_of, mix
+from .lives import MIDDLE, MOST_NAMED, Lives, State, bucket
+from .rows import Key, Stream, Workload
+from .rules import MASK, Held, Random, Windows, draw, hash_of, mix
 
-ONCE, MEMORY, SILENCES, ROUGHNESS = 1024, 6.0, 8, 0.02
-FRONT, PLENTY, SHYNESS = 8, 256.0, 0.6
+FAST, SLOW = 0.3, 3.0
+PRIOR, ROUNDS, ROUGHNESS = 4.0, 20, 0.02
+FRONT, DRAWN = 8, 4
+PATIENCE, SHY, LEAST = 4, 0.05, 1e-9
+PLACES, ALL_REGARDED = 8192, 4096
+SOONEST, LATEST, RENEWAL = 64, 4096, 500
+
+
+def single(number: float) -> float:
+    """A number as it is noted, with 24 bits."""
+    return float(np.float32(number))
 
 
 @dataclass
 class Note:
-    """What is known of a key."""
+    """What is known of a key; the last four have an entry for each stream."""
 
-    first: int
     begin: int
     last: int
-    watched: int
-    counts: list[int]
+    first: int
+    lanes: set[int]
+    fast: list[float]
+    slow: list[float]
+    fast_to_come: list[float]
+    slow_to_come: list[float]
+    rows: int = 1
+    """Rows that came in this life, which tell the state where a column tells streams apart."""
     lost: set[int] = field(default_factory=set)
     returns: bool = False
 
 
-class Returning:
-    """What the counts of a key say of its arrivals to come."""
+class Excitement:
+    """Arrivals excite arrivals: the weights A and B, and the sums that they are found from.
+
+    The fast counts of all streams come first, then their slow ones.
+    """
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
-        self.sums = [[0.0] * 6 for _ in range(lanes)]
-        self.targets = [[0.0] * 3 for _ in range(lanes)]
-        self.weights = [[0.0] * 3 for _ in range(lanes)]
-        self.expected = [0.0] * SILENCES
-        self.came = [0.0] * SILENCES
+        self.rates = [1.0 / FAST] * lanes + [1.0 / SLOW] * lanes
+        both = range(2 * lanes)
+        others = max(lanes - 1, 1)
+        self.weights = [
+            [0.25 if place % lanes == lane else 1.0 / (4.0 * others) for place in both]
+            for lane in range(lanes)
+        ]
+        self.first = [weights.copy() for weights in self.weights]
+        self.sums = [[0.0 for _ in both] for _ in both]
+        self.targets = [[0.0 for _ in both] for _ in range(lanes)]
 
-    def count(self, note: Note, lane: int, gap: float) -> None:
-        """Count an arrival; older ones fade."""
-        fading = 1.0 - min(gap / MEMORY, 1.0)
-        note.counts[:] = [int(count * fading) for count in note.counts]
-        note.counts[lane] += ONCE
+    def ripe(self, known: float) -> float:
+        """What makes up for the time that a key is not known for."""
+        return SLOW / (SLOW * (1.0 - math.exp(-known / SLOW)) + 0.5)
 
-    def features(self, note: Note, known: float, gap: float) -> list[tuple[float, float]]:
-        """For each lane the key's rate there, and its mean rate elsewhere."""
-        fading = 1.0 - min(gap / MEMORY, 1.0)
-        scale = fading / ((min(known, MEMORY) * fading + gap + 1.0) * ONCE)
-        total, others = sum(note.counts), max(self.lanes - 1, 1)
-        return [(c * scale, float(total - c) / others * scale) for c in note.counts]
-
-    def rate(self, lane: int, own: float, elsewhere: float) -> float:
-        """The arrivals expected in a window."""
-        constant, here, there = self.weights[lane]
-        return constant + here * own + there * elsewhere
-
-    def watch(self, note: Note, known: float, begin: float, end: float) -> None:
-        """The key was watched for some time since its last arrival."""
-        if end <= begin:
+    def learn(self, note: Note, window: float, gap: float, lane: int | None) -> None:
+        """After a gap the key has come to a stream, or to none."""
+        if self.lanes > MOST_NAMED:
             return
-        expected = 0.0
-        features = self.features(note, known, 0.5 * (begin + end))
-        for lane, (own, other) in enumerate(features):
-            weight = (end - begin) / (ROUGHNESS + own + other)
-            row = (weight, weight * own, weight * other)
-            row += (weight * own * own, weight * own * other, weight * other * other)
-            self.sums[lane] = [a + b for a, b in zip(self.sums[lane], row, strict=True)]
-            expected += self.rate(lane, own, other)
-        before = 0.0
-        for part in range(SILENCES):
-            edge = 2.0 ** (part - SILENCES + 1)
-            after = end if part == SILENCES - 1 else min(edge, end)
-            if after > max(before, begin):
-                self.expected[part] += expected * (after - max(before, begin))
-            before = edge
+        ripe = self.ripe((note.last - note.begin) / window)
+        fast, slow = math.exp(-gap / FAST), math.exp(-gap / SLOW)
+        lanes = range(self.lanes)
+        total = 0.0
+        for lane_ in lanes:
+            total += note.fast[lane_] + note.slow[lane_] * ripe
+        weight = self.lanes / (ROUGHNESS * self.lanes + total)
+        # Integrals over the gap of fast times fast, slow times slow, and fast times slow.
+        fasts = 0.5 * FAST * (1.0 - fast * fast)
+        slows = 0.5 * SLOW * (1.0 - slow * slow) * ripe * ripe
+        both = (1.0 - fast * slow) / (1.0 / FAST + 1.0 / SLOW) * ripe
+        for one in lanes:
+            x, y = weight * note.fast[one], weight * note.slow[one]
+            for other in range(one + 1):
+                quick, steady = other, self.lanes + other
+                self._add(one, quick, x * note.fast[other] * fasts)
+                if other < one:
+                    self._add(one, steady, x * note.slow[other] * both)
+                self._add(self.lanes + one, quick, y * note.fast[other] * both)
+                self._add(self.lanes + one, steady, y * note.slow[other] * slows)
+            if lane is not None:
+                self.targets[lane][one] += x * fast
+                self.targets[lane][self.lanes + one] += y * slow * ripe
 
-    def witness(self, note: Note, lane: int, known: float, gap: float) -> None:
-        """The key has come."""
-        own, other = self.features(note, known, gap)[lane]
-        weight = 1.0 / (ROUGHNESS + own + other)
-        row = (weight, weight * own, weight * other)
-        self.targets[lane] = [a + b for a, b in zip(self.targets[lane], row, strict=True)]
-        self.came[silence(gap)] += 1.0
+    def _add(self, one: int, other: int, product: float) -> None:
+        """Add to a sum of products, which is the same in either order."""
+        self.sums[one][other] += product
+        if one != other:
+            self.sums[other][one] += product
+
+    def expect(self, note: Note, window: float) -> float:
+        """Note what is to come of each stream in a window; the sum of it."""
+        ripe = self.ripe((note.last - note.begin) / window)
+        total = 0.0
+        for lane, weights in enumerate(self.weights):
+            fast = slow = 0.0
+            for other in range(self.lanes):
+                fast += weights[other] * note.fast[other]
+                slow += weights[self.lanes + other] * note.slow[other]
+            note.fast_to_come[lane] = single(fast)
+            note.slow_to_come[lane] = single(ripe * slow)
+            total += fast + slow * ripe
+        return total
 
     def regress(self) -> None:
-        """Least squares for each lane, no weight below 0."""
-        for lane in range(self.lanes):
-            a, b, c, d, e, f = self.sums[lane]
-            x, y, z = self.targets[lane]
-            a, d, f, y, z = a + 1.0, d + 1.0, f + 1.0, y + 0.5, z + 0.5
-            d, e, f = d - b / a * b, e - b / a * c, f - c / a * c
-            y, z = y - b / a * x, z - c / a * x
-            other = (z - e / d * y) / (f - e / d * e)
-            own = (y - e * other) / d
-            if other < 0.0:
-                other, own = 0.0, y / d
-            elif own < 0.0:
-                own, other = 0.0, z / f
-            own, other = max(own, 0.0), max(other, 0.0)
-            self.weights[lane] = [max((x - b * own - c * other) / a, 0.0), own, other]
+        """Least squares for each stream, no weight below 0."""
+        if self.lanes > MOST_NAMED:
+            return
+        for weights, targets, first in zip(self.weights, self.targets, self.first, strict=True):
+            # Stream by stream, of each first the fast count, then the slow one.
+            places = [place for lane in range(self.lanes) for place in (lane, self.lanes + lane)]
+            for _ in range(ROUNDS):
+                for one in places:
+                    left = targets[one] + PRIOR * first[one]
+                    for other in places:
+                        if other != one:
+                            left -= self.sums[one][other] * weights[other]
+                    weights[one] = max(left / (self.sums[one][one] + PRIOR), 0.0)
 
     def fade(self) -> None:
-        """All counts half."""
+        """All sums half."""
         self.sums = [[0.5 * number for number in row] for row in self.sums]
         self.targets = [[0.5 * number for number in row] for row in self.targets]
-        self.expected = [0.5 * number for number in self.expected]
-        self.came = [0.5 * number for number in self.came]
-
-
-def silence(gap: float) -> int:
-    """Which halving of the window a gap falls into."""
-    return sum(gap > 2.0 ** (part - SILENCES + 1) for part in range(SILENCES - 1))
 
 
 class Density(Random):
@@ -123,23 +143,23 @@ class Density(Random):
         """Start with nothing known."""
         super().__init__(workload, windows)
         self.lanes = 1 if workload.by else len(workload.names)
+        self.complete = workload.at_least is None
         rows = sum(size for kind, size in workload.windows if kind == "last")
         self.horizon = float(max(max(workload.lengths) if workload.timed else rows, 1))
-        at_least = self.lanes if workload.at_least is None else workload.at_least
-        self.prospects = Prospects(self.lanes, at_least)
-        self.returning = Returning(self.lanes)
+        self.lives = Lives(self.lanes, self.lanes if self.complete else workload.at_least)
+        self.excitement = Excitement(self.lanes)
+        self.fresh_keys = self.fresh_arrivals = 0.0
+        self.outlook: dict[tuple[State, int], float] = {}
         rows = workload.keep_total or sum(rows or 0 for rows in workload.keep_rows or ())
-        self.places = 1 << max(8192, rows).bit_length() - 1
+        self.places = 2 ** (max(PLACES, rows).bit_length() - 1)
         self.ghosts: dict[int, tuple[int, Note]] = {}
         self.notes: dict[Key, Note] = {}
-        self.heard: dict[Key, Note] = {}
-        self.turns: dict[Stream | None, int] = {}
+        self.turns: Counter[Stream | None] = Counter()
+        self.fronts: dict[Stream | None, list[float | None]] = {}
         self.newest: int | None = None
-        self.noted = self.tuples = self.next_look = self.since = self.gone = 0
+        self.noted = self.next_look = self.since = self.again = self.arrived = 0
+        self.asked: Held | None = None
         self.chosen: Held | None = None
-        self.admitted: Key | None = None
-        self.truth: Any = None
-        self.present: dict[Key, list[Held]] = {}
 
     # -- time and place
 
@@ -151,6 +171,10 @@ class Density(Random):
     def moment(self, held: Held) -> int:
         """When a tuple came."""
         return held.time if self.workload.timed else held.arrival
+
+    def age(self, note: Note) -> int:
+        """The age of a key's life; up to a window it is in a state."""
+        return self.now() - note.first
 
     def lane(self, held: Held) -> int:
         """The number of a tuple's stream, 0 where a column tells streams apart."""
@@ -169,154 +193,264 @@ class Density(Random):
         """Those of them that are in windows with a budget."""
         return [held for held in self.all_of(key) if self.bounded(self.lane(held))]
 
-    # -- what a key promises
+    def in_lane(self, key: Key, lane: int) -> list[Held]:
+        """Those of them that are in one stream."""
+        return [held for held in self.all_of(key) if self.lane(held) == lane]
+
+    def pool(self, held: Held) -> Stream | None:
+        """Which list a tuple is in."""
+        return None if self.workload.keep_rows is None else held.stream
+
+    # -- what is noted
 
     def take_notice(self, newcomer: Held) -> None:
         """A tuple is about to be stored or refused."""
-        key, lane, now = newcomer.key, self.lane(newcomer), self.now()
+        self.noted += 1
+        self.arrived = newcomer.arrival + 1
+        key, lane = newcomer.key, self.lane(newcomer)
         if key not in self.notes and not self.recall(key):
-            counts = [0] * self.lanes
-            counts[lane] = ONCE
-            self.notes[key] = Note(0, now, now, now, counts)
-            return
-        note = self.notes[key]
-        here = any(self.lane(held) == lane for held in self.known(key))
-        if self.lanes > 1 and (here or lane in note.lost):
+            self.meet(newcomer)
+        else:
+            self.meet_again(self.notes[key], lane, self.moment(newcomer))
+        self.look_at((self.noted - 1) % self.places)
+        if self.noted == 1:
+            self.since = self.now()
+        if self.noted >= self.next_look:
+            self.find_anew()
+
+    def meet(self, newcomer: Held) -> None:
+        """A new key."""
+        lane, now = self.lane(newcomer), self.now()
+        none = [0.0] * self.lanes
+        note = Note(now, now, self.moment(newcomer), {lane}, *(none.copy() for _ in range(4)))
+        note.fast[lane] = single(1.0 / FAST)
+        note.slow[lane] = single(1.0 / SLOW)
+        self.notes[newcomer.key] = note
+        self.enter(note)
+
+    def meet_again(self, note: Note, lane: int, moment: int) -> None:
+        """A key that is known has come."""
+        returned = note.returns
+        if not returned:
+            self.again += 1
+            self.live_on(note, lane, moment)
+        gap = (self.now() - note.last) / self.horizon
+        regarded = self.noted <= ALL_REGARDED or mix(self.arrived) % 4 == 0
+        if returned and regarded:
+            self.excitement.learn(note, self.horizon, gap, lane)
+        fast, slow = single(math.exp(-gap / FAST)), single(math.exp(-gap / SLOW))
+        note.fast = [single(count * fast) for count in note.fast]
+        note.slow = [single(count * slow) for count in note.slow]
+        note.fast[lane] = single(note.fast[lane] + single(1.0 / FAST))
+        note.slow[lane] = single(note.slow[lane] + single(1.0 / SLOW))
+        note.last = self.now()
+        if note.returns or note.lost:
+            expected = self.excitement.expect(note, self.horizon)
+            if note.returns and not returned:
+                self.fresh_keys += 1.0
+                self.fresh_arrivals += expected
+
+    def live_on(self, note: Note, lane: int, moment: int) -> None:
+        """A key that does not return has come again: its life is over, or goes on."""
+        over = self.age(note) > self.horizon
+        if self.workload.by and over:
+            note.first, note.rows = moment, 1
+            self.enter(note)
+        elif over:
             note.returns = True
-        self.returning.count(note, lane, (now - note.last) / self.horizon)
-        note.last = now
+        elif lane in note.lanes and not self.workload.by:
+            self.lives.come_back(*self.place(note))
+            note.returns = True
+        else:
+            self.lives.move(*self.place(note), lane)
+            note.lanes.add(lane)
+            note.rows += 1
+            note.first = min(note.first, moment)
+            self.enter(note)
+
+    def place(self, note: Note) -> tuple[State, int]:
+        """The state that a key is in, and the bucket of its age."""
+        return self.lives.state(note.lanes, note.rows), bucket(self.age(note), self.horizon)
+
+    def enter(self, note: Note) -> None:
+        """A key has entered its state."""
+        self.lives.enter(*self.place(note))
+
+    def leave(self, note: Note) -> None:
+        """Nothing more will be known of a key that does not return."""
+        if self.age(note) <= self.horizon:
+            self.lives.leave(*self.place(note))
+
+    # -- ghosts
 
     def recall(self, key: Key) -> bool:
         """Whether a key has a ghost, which then is what is noted of it."""
-        tag, ghost = self.ghosts.get(hash_of(key) % self.places, (None, None))
-        if self.lanes == 1 or ghost is None or tag != hash_of(key) >> 32:
+        place = hash_of(key) % self.places
+        tag, ghost = self.ghosts.get(place, (None, None))
+        if ghost is None or tag != hash_of(key) >> 32 or self.is_over(ghost):
             return False
-        if self.now() - ghost.last > self.horizon:
-            return False
-        self.notes[key] = deepcopy(ghost)
+        self.notes[key] = ghost
+        del self.ghosts[place]
         return True
 
-    def leave_ghost(self, key: Key, lane: int) -> None:
+    def is_over(self, ghost: Note) -> bool:
+        """Whether a key has not come for so long that it is forgotten."""
+        return self.now() - ghost.last > PATIENCE * self.horizon
+
+    def vanish(self, key: Key) -> None:
         """A key has no row any more, or was refused without one."""
-        self.notes[key].lost.add(lane)
-        self.ghosts[hash_of(key) % self.places] = hash_of(key) >> 32, deepcopy(self.notes[key])
+        note = self.notes.pop(key)
+        if self.workload.by:
+            self.leave(note)
+            return
+        place = hash_of(key) % self.places
+        if place in self.ghosts:
+            self.dismiss(place)
+        self.ghosts[place] = hash_of(key) >> 32, note
+
+    def dismiss(self, place: int) -> None:
+        """Forget a ghost, and learn from that nobody came."""
+        _, ghost = self.ghosts.pop(place)
+        if ghost.returns:
+            gap = min((self.now() - ghost.last) / self.horizon, float(PATIENCE))
+            self.excitement.learn(ghost, self.horizon, gap, None)
+        else:
+            self.leave(ghost)
+
+    def look_at(self, place: int) -> None:
+        """Dismiss the ghost in a place if its time is over."""
+        if place in self.ghosts and self.is_over(self.ghosts[place][1]):
+            self.dismiss(place)
+
+    # -- what is found anew
+
+    def present(self) -> Counter[tuple[State, int]]:
+        """The keys that are in a state, ghosts and the newcomer's among them."""
+        everyone = [*self.notes.values(), *(ghost for _, ghost in self.ghosts.values())]
+        inside = [note for note in everyone if not note.returns and self.age(note) <= self.horizon]
+        return Counter(self.place(note) for note in inside)
+
+    def worth(self, size: int) -> float:
+        """The results in a window of a key that comes back from so many streams."""
+        if self.lanes == 1:
+            return 0.0
+        each = FAST * (self.fresh_arrivals + 2.0) / (self.fresh_keys + 2.0) / self.lanes
+        missing = self.lanes - size if self.complete else max(self.lives.at_least - size, 0)
+        found = size * each * min(each, 1.0) ** missing
+        if missing > 0:
+            found += missing * each * min(each, 1.0) ** (missing - 1)
+        return found
+
+    def find_anew(self) -> None:
+        """Make of what was counted what is expected; forget now and then."""
+        present = self.present()
+        if self.lives.events or any(n != present[at] for at, n in self.lives.flow.items()):
+            self.outlook = self.lives.outlook(present, self.worth)
+        else:
+            self.outlook = _beginning(self.lanes, self.lives.at_least)
+        self.excitement.regress()
+        if self.now() - self.since >= self.horizon and self.again >= RENEWAL:
+            self.lives.forget(present)
+            self.excitement.fade()
+            self.fresh_keys *= 0.5
+            self.fresh_arrivals *= 0.5
+            self.since, self.again = self.now(), 0
+        latest = max(LATEST, self.places // 4)
+        self.next_look = self.noted + max(SOONEST, min(self.noted // 8, latest))
+
+    # -- what a key promises
 
     def density(self, key: Key, lane: int, newcomer: Held | None = None) -> float:
-        """Results per window that a row of a key in a lane promises."""
+        """Results per window that a row of a key in a stream promises."""
+        note = self.notes[key]
+        if note.returns:
+            return self.excited(key, lane)
+        if self.complete and note.lost:
+            return SHY * self.excited(key, lane)
+        rows = self.all_of(key) + ([] if newcomer is None else [newcomer])
+        state = self.lives.state({self.lane(held) for held in rows}, len(rows))
+        return self.outlook[state, bucket(self.age(note), self.horizon)]
+
+    def excited(self, key: Key, lane: int) -> float:
+        """The same by the key's arrivals."""
         note, now = self.notes[key], self.now()
-        extra = [] if newcomer is None else [newcomer]
-        everything = self.all_of(key) + extra
-        first = min(self.moment(held) for held in self.known(key) + extra)
-        if not note.returns:
-            state = self.prospects.state({self.lane(h) for h in everything}, len(everything))
-            age = bucket(now - first, self.horizon)
-            return float(self.prospects.index[int(bool(note.lost)), state, age])
-        before = [held for held in self.all_of(key) if self.lane(held) == lane]
-        age = now - self.moment(before[0]) if before else 0
-        gap = (now - note.last) / self.horizon
-        features = self.returning.features(note, (note.last - note.begin) / self.horizon, gap)
-        rates = [self.returning.rate(i, *pair) for i, pair in enumerate(features)]
-        renewed = 0.5 * max(1.0 - age / self.horizon, 0.0)
-        crowd = []
+        mine = self.in_lane(key, lane)
+        left = max(1.0 - (now - self.moment(mine[0])) / self.horizon, 0.0) if mine else 1.0
+        gap = MIDDLE[bucket(now - note.last, self.horizon)]
+        rates, crowds = {}, {}
         for other in range(self.lanes):
-            rows = float(sum(self.lane(held) == other for held in everything))
-            if not self.bounded(other):
-                rows = rates[other]
-            crowd.append(rows + (rates[other] - rows) * renewed)
-        promised = 0.0
-        for arriving in range(self.lanes):
-            if arriving != lane:
-                results = rates[arriving]
-                for other in range(self.lanes):
-                    if other != arriving:
-                        partial = self.workload.at_least is not None
-                        results *= max(crowd[other], 1.0) if partial else crowd[other]
-                promised += results
-        taken = expected = 0.0
-        for size, rate in zip(crowd, rates, strict=True):
-            taken += size
-            expected += rate
-        rows = float(len(self.known(key) + extra))
-        share = rows / expected if rows < expected else 1.0
-        part = silence(gap)
-        lively = (self.returning.came[part] + 1.0) / (self.returning.expected[part] + 1.0)
-        return promised * (lively * (SHYNESS + (1.0 - SHYNESS) * share)) / taken
+            if other == lane:
+                continue
+            rate = note.fast_to_come[other] * math.exp(-gap / FAST)
+            rate += note.slow_to_come[other] * math.exp(-gap / SLOW)
+            rows = float(len(self.in_lane(key, other))) if self.bounded(other) else rate
+            crowd = max(rows, left / 2.0 * min(rate, 1.0))
+            if not self.complete:
+                crowd = max(crowd, 1.0)
+            rates[other], crowds[other] = rate, max(crowd, LEAST)
+        product = math.prod(crowds.values())
+        promised = sum(rate / crowds[other] for other, rate in rates.items())
+        return product * promised * math.sqrt(left)
 
     # -- who leaves
 
-    def choose(
-        self, window: list[Held], places: list[Held], arrival: int, offered: float
-    ) -> tuple[Held, float]:
-        """The least of the oldest, those in front, and as many drawn."""
+    def front(self, pool: Stream | None) -> list[float | None]:
+        """What those in front promised when they were last looked at, None where not known."""
+        return self.fronts.setdefault(pool, [None] * FRONT)
 
-        def worth(held: Held) -> float:
-            return self.density(held.key, self.lane(held))
+    def look(self, held: Held) -> float:
+        """What a stored tuple promises."""
+        return self.density(held.key, self.lane(held))
 
-        best = min(window, key=lambda held: held.age)
-        lowest = worth(best)
-        front = places[:FRONT]
-        promised = []
-        for held in front:
-            if PLENTY * lowest <= offered:
-                break
-            promised.append(worth(held))
-            if promised[-1] < lowest:
-                best, lowest = held, promised[-1]
-        word = draw(self.workload.seed, arrival)
-        for place in range(len(front)):
-            if PLENTY * lowest <= offered:
-                break
+    def choose(self, window: list[Held], newcomer: Held) -> tuple[Held, float]:
+        """The lowest that is found, and what it promises."""
+        pool, places = self.pool(newcomer), self._list(newcomer)
+        front, filled = self.front(pool), range(min(FRONT, len(places)))
+        # 1. Look at those in front.
+        self.turns[pool] = (self.turns[pool] + 1) % FRONT
+        front[self.turns[pool]] = None
+        for place in filled:
+            if front[place] is None:
+                front[place] = self.look(places[place])
+        # 2. Draw some.
+        word = draw(self.workload.seed, newcomer.arrival)
+        for _ in range(DRAWN):
             drawn = (word >> 32) * len(places) >> 32
             word = mix((word + 0x9E3779B97F4A7C15) & MASK)
-            if drawn >= len(front) and (value := worth(places[drawn])) < promised[place]:
-                places[place], places[drawn] = places[drawn], places[place]
-                if value < lowest:
-                    best, lowest = places[place], value
-        mine = [held for held in self.all_of(best.key) if self.lane(held) == self.lane(best)]
-        return mine[0], lowest
-
-    def put_forward(self, key: Key) -> None:
-        """The newest row of a key in each stream goes to the front of its list."""
-        for lane in range(self.lanes):
-            rows = [held for held in self.all_of(key) if self.lane(held) == lane]
-            if not rows or not self.bounded(lane):
-                continue
-            places = self._list(rows[-1])
-            place = places.index(rows[-1])
-            if len(places) > FRONT and place >= FRONT:
-                pool = None if self.workload.keep_rows is None else rows[-1].stream
-                turn = self.turns.get(pool, 0)
-                places[turn], places[place] = places[place], places[turn]
-                self.turns[pool] = (turn + 1) % FRONT
-
-    def lose(self, key: Key, lane: int) -> None:
-        """A stream does not hold a key any more, or did not take it."""
-        whole = not self.notes[key].lost
-        self.notes[key].lost.add(lane)
-        if whole and not self.notes[key].returns:
-            self.put_forward(key)
+            highest = max(filled, key=lambda place: front[place])  # the first of these
+            if drawn >= FRONT and (value := self.look(places[drawn])) < front[highest]:
+                places[highest], places[drawn] = places[drawn], places[highest]
+                front[highest] = value
+        # 3. The lowest.
+        oldest = min(window, key=lambda held: held.age)
+        value = self.look(oldest)
+        while True:  # up to eight times: who was looked at again is no lower the next time
+            lowest = min(filled, key=lambda place: front[place])  # the first of these
+            remembered = front[lowest]
+            if remembered >= value:
+                return oldest, value
+            front[lowest] = self.look(places[lowest])
+            if front[lowest] <= remembered:
+                return places[lowest], front[lowest]
 
     def refuses(self, window: list[Held], newcomer: Held) -> bool:
         """Whether the newcomer promises less than whoever would have to leave."""
         key, lane = newcomer.key, self.lane(newcomer)
         self.take_notice(newcomer)
-        self.noted = newcomer.arrival + 1
-        density = self.density(key, lane, newcomer)
-        own = [held for held in self.all_of(key) if self.lane(held) == lane]
-        instead = self.notes[key].returns and bool(own)
-        if density > 0.0 or instead:
-            places, arrival = self._list(newcomer), newcomer.arrival
-            self.chosen, lowest = self.choose(window, places, arrival, density)
-            refused = density == 0.0 or density < lowest
-            if instead and refused:
-                self.chosen = own[0]
-            if instead or not refused:
-                self.admitted = key
+        self.asked = newcomer
+        promised = self.density(key, lane, newcomer)
+        mine = self.in_lane(key, lane)
+        instead = self.notes[key].returns and bool(mine)
+        if promised > 0.0 or instead:
+            lowest, value = self.choose(window, newcomer)
+            if promised > 0.0 and promised >= value:
+                self.chosen = self.in_lane(lowest.key, self.lane(lowest))[0]
                 return False
-        if not self.known(key):
-            self.leave_ghost(key, lane)
-            del self.notes[key]
-        elif not own:
+            if instead:
+                self.chosen = mine[0]
+                return False
+        self.asked = None
+        if not mine:
             self.lose(key, lane)
         return True
 
@@ -325,167 +459,86 @@ class Density(Random):
         assert self.chosen is not None
         return self.chosen
 
+    def put_in_front(self, key: Key) -> None:
+        """The newest tuple of a key in each stream goes to the front of its list."""
+        for lane in range(self.lanes):
+            rows = self.in_lane(key, lane)
+            if not rows or not self.bounded(lane):
+                continue
+            pool, places = self.pool(rows[-1]), self._list(rows[-1])
+            place = places.index(rows[-1])
+            if place >= FRONT:
+                turn = self.turns[pool]
+                places[turn], places[place] = places[place], places[turn]
+                self.turns[pool] = (turn + 1) % FRONT
+                place = turn
+            self.front(pool)[place] = None
+
+    def lose(self, key: Key, lane: int) -> None:
+        """A stream does not hold a key any more, or did not take it."""
+        note = self.notes[key]
+        whole = not note.lost
+        note.lost.add(lane)
+        coming = self.asked is not None and self.asked.key == key
+        if not self.known(key) and not coming:
+            self.vanish(key)
+        elif whole and self.complete and not note.returns:
+            self.put_in_front(key)
+
+    # -- what the simulator tells
+
+    def advances(self, newcomer: Held) -> None:
+        """Time goes on."""
+        came = self.moment(newcomer)
+        self.newest = came if self.newest is None else max(self.newest, came)
+
+    def arrives(self, newcomer: Held) -> None:
+        """Take notice of the tuples of streams without a budget."""
+        key = newcomer.key
+        if self.bounded(self.lane(newcomer)):
+            return
+        self.take_notice(newcomer)
+        if not self.known(key):
+            self.vanish(key)
+        elif self.is_everywhere(key):
+            self.put_in_front(key)
+
+    def is_everywhere(self, key: Key) -> bool:
+        """Whether all streams hold a key that does not return."""
+        held = {self.lane(row) for row in self.all_of(key)}
+        return not self.workload.by and not self.notes[key].returns and len(held) == self.lanes
+
     def stored(self, held: Held) -> None:
         """Take notice, unless that was done; a key in all streams goes to the front."""
-        if not self.bounded(self.lane(held)):
+        lane = self.lane(held)
+        if not self.bounded(lane):
             return
+        if self.asked is not held:
+            self.take_notice(held)
+        self.asked = None
+        self.notes[held.key].lost.discard(lane)
         super().stored(held)
-        if self.noted != held.arrival + 1:
-            self._notice_stored(held)
-        self.admitted = None
-        there = {self.lane(other) for other in self.all_of(held.key)}
-        if 1 < len(there) == self.lanes and not self.notes[held.key].returns:
-            self.put_forward(held.key)
-
-    def _notice_stored(self, held: Held) -> None:
-        """As before it was stored."""
-        self.windows[held.stream].remove(held)
-        self.take_notice(held)
-        self.windows[held.stream].append(held)
+        place = len(self._list(held)) - 1
+        if place < FRONT:
+            self.front(self.pool(held))[place] = None
+        if self.is_everywhere(held.key):
+            self.put_in_front(held.key)
 
     def left(self, held: Held) -> None:
         """A key that has left is but a ghost; one that is left in part has lost something."""
-        if not self.bounded(self.lane(held)):
+        lane = self.lane(held)
+        if not self.bounded(lane):
             return
+        places = self._list(held)
+        for place in (places.index(held), len(places) - 1):
+            if place < FRONT:
+                self.front(self.pool(held))[place] = None
         super().left(held)
-        rest = self.known(held.key)
-        if not rest:
-            self.leave_ghost(held.key, self.lane(held))
-            if held.key != self.admitted:
-                del self.notes[held.key]
-        elif all(self.lane(other) != self.lane(held) for other in rest):
-            self.lose(held.key, self.lane(held))
-
-    # -- what is learned, from all keys
-
-    def arrives(self, newcomer: Held) -> None:
-        """Follow the newcomer through a join without a budget."""
-        from .simulator import _Run
-
-        if self.truth is None:
-            exact = self.workload.unbounded()
-            self.truth = _Run(exact.__class__(**{**exact.__dict__, "policy": "oldest"}))
-            self.truth.rule = _Listener(exact, self.truth.windows)
-        came = newcomer.time if self.workload.timed else newcomer.arrival
-        self.newest = came if self.newest is None else max(self.newest, came)
-        listener = self.truth.rule
-        listener.begin()
-        row = Row(newcomer.stream, newcomer.key, newcomer.time, newcomer.row, newcomer.worth)
-        self.truth.arrive(newcomer.arrival, row)
-        for held in listener.pushed_out + listener.expired:
-            self.unfollow(held)
-        assert listener.newcomer is not None
-        self.follow(listener.newcomer, float(listener.results))
-
-    def follow(self, held: Held, results: float) -> None:
-        """A tuple of a followed key has come, which made results."""
-        key, lane, now = held.key, self.lane(held), self.now()
-        before = self.present.get(key, [])
-        there = {self.lane(other) for other in before}
-        if not before:
-            counts = [0] * self.lanes
-            counts[lane] = ONCE
-            self.heard[key] = Note(self.moment(held), now, now, now, counts)
-            self._enter(self.heard[key], {lane}, 1)
-        else:
-            note = self.heard[key]
-            gap = (now - note.last) / self.horizon
-            known = (note.last - note.begin) / self.horizon
-            if note.returns:
-                self._watch(note)
-                self.returning.witness(note, lane, known, gap)
-            else:
-                kind, state, age = self._leave(note, there, len(before))
-                if self.lanes > 1 and (lane in there or lane in note.lost):
-                    self.prospects.come_back(kind, state, age, results)
-                    note.returns, note.watched = True, now
-                else:
-                    self.prospects.move(kind, state, age, lane, results)
-                    note.first = min(note.first, self.moment(held))
-                    self._enter(note, there | {lane}, len(before) + 1)
-            self.returning.count(note, lane, gap)
-            note.last = now
-        self.present[key] = [*before, held]
-        self.tuples += 1
-        if self.tuples >= self.next_look:
-            self.learn()
-
-    def unfollow(self, held: Held) -> None:
-        """A followed tuple has expired."""
-        key, lane = held.key, self.lane(held)
-        before = self.present[key]
-        note = self.heard[key]
-        rest = [other for other in before if other is not held]
-        if note.returns:
-            self._watch(note)
-        else:
-            self._leave(note, {self.lane(other) for other in before}, len(before))
-        self.present[key] = rest
-        if not rest:
-            del self.heard[key], self.present[key]
-            return
-        there = {self.lane(other) for other in rest}
-        if lane not in there:
-            note.lost.add(lane)
-        if not note.returns:
-            note.first = min(self.moment(other) for other in rest)
-            self._enter(note, there, len(rest))
-
-    def _watch(self, note: Note) -> None:
-        begin = (note.watched - note.last) / self.horizon
-        end = (self.now() - note.last) / self.horizon
-        self.returning.watch(note, (note.last - note.begin) / self.horizon, begin, end)
-        note.watched = self.now()
-
-    def _place(self, note: Note, there: set[int], rows: int) -> tuple[int, int, int]:
-        age = bucket(self.now() - note.first, self.horizon)
-        return int(bool(note.lost)), self.prospects.state(there, rows), age
-
-    def _enter(self, note: Note, there: set[int], rows: int) -> None:
-        self.prospects.flow[self._place(note, there, rows)] += 1.0
-
-    def _leave(self, note: Note, there: set[int], rows: int) -> tuple[int, int, int]:
-        place = self._place(note, there, rows)
-        self.prospects.flow[place] -= 1.0
-        self.gone += 1
-        return place
-
-    def learn(self) -> None:
-        """Make of what was heard what is expected; forget now and then."""
-        present = np.zeros_like(self.prospects.flow)
-        for key, rows in self.present.items():
-            if not self.heard[key].returns:
-                there = {self.lane(held) for held in rows}
-                present[self._place(self.heard[key], there, len(rows))] += 1.0
-        self.prospects.look_forward(present)
-        self.returning.regress()
-        if self.next_look == 0:
-            self.since = self.now()
-        elif self.now() - self.since >= self.horizon and self.gone >= 500:
-            self.prospects.forget(present)
-            self.returning.fade()
-            self.since, self.gone = self.now(), 0
-        self.next_look = self.tuples + max(64, min(self.tuples // 8, 4096))
+        if not self.in_lane(held.key, lane):
+            self.lose(held.key, lane)
 
 
-class _Listener(Rule):
-    """Writes down what happens in the join without a budget for one arrival."""
-
-    def begin(self) -> None:
-        """A new arrival."""
-        self.expired: list[Held] = []
-        self.pushed_out: list[Held] = []
-        self.newcomer: Held | None = None
-        self.results = 0
-
-    def left(self, held: Held) -> None:
-        """Expired before the newcomer probes, or pushed out by it."""
-        (self.expired if self.newcomer is None else self.pushed_out).append(held)
-
-    def arrives(self, newcomer: Held) -> None:
-        """Probing begins."""
-        self.newcomer = newcomer
-
-    def made(self, members: list[Held]) -> None:
-        """A result."""
-        self.results += 1
+@cache
+def _beginning(lanes: int, at_least: int) -> dict[tuple[State, int], float]:
+    """The outlook before anything is known: no returns are hoped for."""
+    return Lives(lanes, at_least).outlook(Counter(), lambda size: 0.0)

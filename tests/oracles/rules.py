@@ -61,6 +61,9 @@ class Rule:
         self.workload = workload
         self.windows = windows
 
+    def advances(self, newcomer: Held) -> None:
+        """Time has gone on to the newcomer's; nothing has expired yet (after step 4)."""
+
     def arrives(self, newcomer: Held) -> None:
         """Expiry is done; the newcomer is about to probe (before step 6)."""
 

@@ -127,6 +127,7 @@ class _Run:
         order = self.numbers[row.stream]
         self.numbers[row.stream] += 1
         t = Held(row.stream, row.key, row.time, row.row, row.worth, number, order)
+        self.rule.advances(t)
         # 5. Expire
         self.expire(number)
         # 6. Probe and emit

@@ -81,7 +81,7 @@ def test_a_window_of_rows_must_be_told_how_long_to_wait(spark):
     assert join.aggregate("a.v", over=10, wait=3).stream(frames).count() == 1
 
 
-def test_names_with_dots_and_late_rows(spark, tmp_path):
+def test_names_may_have_dots(spark):
     rows = [(1, 1, 2.0), (9, 1, 3.0), (2, 1, 4.0)]
     frame = spark.createDataFrame(rows, ["ts", "k", "v.x"])
     said = ss.join("a.b", "c").on("k").within(5, time="ts").aggregate("a.b.v.x", over=10)

@@ -12,6 +12,7 @@ from streamshed.engine.match.attribute_matcher import AttributeMatcher
 from streamshed.engine.match.condition_matcher import ConditionMatcher
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation_matcher import RelationMatcher
+from streamshed.engine.observe.estimator import LossEstimator
 from streamshed.engine.operator import Operator
 from streamshed.kernels.core import Memory
 from streamshed.plan.plan import Plan
@@ -30,7 +31,10 @@ def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None)
         return _in_memory(plan, whole, memory)
     join = _in_memory(plan.unbounded, whole, memory)
     # A part of the keys sees a part of the times: its clock is no later than that of all.
-    visitor = _in_memory(replace(plan.unbounded, idle=None, queue=None), whole, Memory())
+    alone = replace(plan.unbounded, idle=None, queue=None, rate=0.0)
+    visitor = _in_memory(alone, whole, Memory())
+    if join.loss is not None:
+        join.loss = LossEstimator(plan, join.shape, memory)  # as large as the budgets allow
     join.spill = Spill(plan, plan.spill, join, visitor)
     return join
 

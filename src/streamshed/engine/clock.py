@@ -155,10 +155,9 @@ def recent_place(core, stream):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def note_recent(core, stream, arrival, row, followed):  # type: ignore[no-untyped-def]
+def note_recent(core, stream, arrival, row):  # type: ignore[no-untyped-def]
     """Remember a row of a stream, if its window is one of rows."""
     if core.lanes[lane_of(core, stream)].last > 0:
         place = recent_place(core, stream)
         core.recent[place].arrival = arrival
         core.recent[place].row = row
-        core.recent[place].followed = followed

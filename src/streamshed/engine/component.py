@@ -38,6 +38,10 @@ class Component:
         """The arrays by name, each with one dimension."""
         return {name: getattr(self.state, name) for name in self.layout()}
 
+    def kept_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays as a checkpoint keeps them: not what was never in use."""
+        return self.arrays()
+
     def replace(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Let the state have other arrays."""
         self.state = self.state._replace(**arrays)

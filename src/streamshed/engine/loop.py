@@ -16,7 +16,6 @@ from streamshed.engine.batch import (
     IDLE,
     NEXT,
     PROBED,
-    SAMPLE_SHIFT,
     SHIFT,
     STAGE,
     TAKEN,
@@ -57,8 +56,7 @@ from streamshed.engine.match.hooks import (
     work_done,
 )
 from streamshed.engine.match.hooks import insert_row as index_row
-from streamshed.engine.observe.sampling import may_be_followed
-from streamshed.engine.observe.tracking import expire_followed, follow
+from streamshed.engine.observe.hooks import observe, on_made
 from streamshed.engine.sink import (
     count_result,
     importance_of,
@@ -90,7 +88,6 @@ from streamshed.kernels.core import (
     NONE,
     OVERDUE,
     PINNED,
-    RESULTS,
     SHED,
     STORED,
 )
@@ -103,11 +100,10 @@ memory is to be looked at by a join that spills."""
 
 
 @loop
-def run(core, matcher, policy, sample, throttle, queue, router, batch, work, out):  # type: ignore[no-untyped-def]
+def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):  # type: ignore[no-untyped-def]
     """Process a batch, or what is left of it, until it is done or the loop has to be left."""
     cursor = work.cursor
     cursor[SHIFT] = np.int64(home_shift(core.table))
-    cursor[SAMPLE_SHIFT] = np.int64(home_shift(sample.core.table))
     shift = np.uint64(cursor[SHIFT])
     rows = rows_of(queue, batch)
     size = batch.time.size
@@ -116,7 +112,7 @@ def run(core, matcher, policy, sample, throttle, queue, router, batch, work, out
             i = cursor[NEXT]
             if i == size:
                 break
-            at, come = take_next(queue, policy, core, batch, i)
+            at, come = take_next(queue, policy, loss, core, batch, i)
             cursor[NEXT] = i + come
             if at == NONE:
                 continue
@@ -130,7 +126,7 @@ def run(core, matcher, policy, sample, throttle, queue, router, batch, work, out
             if ends_before(router, core, rows, at):
                 return ROUND_OVER
             cursor[STAGE] = IDLE
-            if not _enter(core, matcher, policy, sample, throttle, router, rows, work, out, at):
+            if not _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at):
                 release(queue, at)
                 if is_round_over(router):
                     return ROUND_OVER
@@ -142,8 +138,9 @@ def run(core, matcher, policy, sample, throttle, queue, router, batch, work, out
             if not _emit(core, matcher, policy, throttle, rows, work, out, at, shift):
                 return FULL
             cursor[STAGE] = IDLE
+            on_made(loss, core, rows, at)
         on_work(throttle, core, lane_of(core, rows.stream[at]), work_done(matcher, core, work))
-        _settle(core, matcher, policy, sample, rows, work, at, shift)
+        _settle(core, matcher, policy, rows, at, shift)
         release(queue, at)
         on_joined(router, rows, at)
         if is_round_over(router):
@@ -155,23 +152,24 @@ def run(core, matcher, policy, sample, throttle, queue, router, batch, work, out
 
 
 @kernel
-def _enter(core, matcher, policy, sample, throttle, router, rows, work, out, at):  # type: ignore[no-untyped-def]
+def _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at):  # type: ignore[no-untyped-def]
     """Let a row arrive; False if it is not probed now."""
     shift = np.uint64(work.cursor[SHIFT])
     before_arrival(matcher, policy, core, rows, work, at)
     if not arrive(core, matcher, policy, rows, out, at, shift):
         return False
     drop_useless(core, matcher, policy, throttle, shift)
-    if goes_aside(router, matcher, core, rows, at, shift):
-        return False
     if not is_matchable(matcher, core, rows, at):
         count(core, rows.stream[at], FILTERED, 1)
         return False
+    observe(loss, core, rows, at)
+    if goes_aside(router, matcher, core, rows, at, shift):
+        return False
     if not admit(throttle, core, rows, at):
-        _turn_away(core, policy, sample, rows, work, at)
+        count(core, rows.stream[at], SHED, 1)
         return False
     if core.lanes[lane_of(core, rows.stream[at])].last > 0:
-        _move_row_window(core, matcher, policy, sample, rows.stream[at], work.cursor)
+        _move_row_window(core, matcher, policy, rows.stream[at], shift)
     pin(core, row_hash(matcher, rows, at), shift)
     set_newcomer(matcher, policy, core, rows, at, shift)
     on_arrival(policy, core, rows, at)
@@ -180,28 +178,16 @@ def _enter(core, matcher, policy, sample, throttle, router, rows, work, out, at)
 
 
 @kernel
-def _turn_away(core, policy, sample, rows, work, at):  # type: ignore[no-untyped-def]
-    """Shed a row for which there is no time; all that it would have made is missed."""
-    count(core, rows.stream[at], SHED, 1)
-    work.cursor[BEFORE] = core.numbers[RESULTS]
-    if may_be_followed(sample, rows.hash[at]):
-        follow(core, policy, sample, rows, work, at)
-
-
-@kernel
-def _move_row_window(core, matcher, policy, sample, stream, cursor):  # type: ignore[no-untyped-def]
+def _move_row_window(core, matcher, policy, stream, shift):  # type: ignore[no-untyped-def]
     """Let a stream's row window move on by the row that has arrived."""
     place = recent_place(core, stream)
-    left = core.recent[place]
-    arrival, row, followed = left.arrival, left.row, left.followed
+    arrival, row = core.recent[place].arrival, core.recent[place].row
     core.recent[place].arrival = NONE
-    if arrival == NONE:
+    if arrival == NONE or row == NONE:  # noqa: PLR1714 - they are of different types
         return
-    if row != NONE and core.rows[row].arrival == arrival:
+    if core.rows[row].arrival == arrival:
         count(core, stream, EXPIRED, 1)
-        remove(core, matcher, policy, row, np.uint64(cursor[SHIFT]))
-    if followed != NONE and sample.core.rows[followed].arrival == arrival:
-        expire_followed(core, policy, sample, followed, np.uint64(cursor[SAMPLE_SHIFT]))
+        remove(core, matcher, policy, row, shift)
 
 
 @kernel
@@ -225,7 +211,7 @@ def _emit(core, matcher, policy, throttle, rows, work, out, at, shift):  # type:
 
 
 @kernel
-def _settle(core, matcher, policy, sample, rows, work, at, shift):  # type: ignore[no-untyped-def]
+def _settle(core, matcher, policy, rows, at, shift):  # type: ignore[no-untyped-def]
     """Admit a row that was probed, evict while its pool is full, and store it; or refuse it."""
     key, stream = core.numbers[PINNED], rows.stream[at]
     if is_visitor(rows, at):
@@ -236,9 +222,6 @@ def _settle(core, matcher, policy, sample, rows, work, at, shift):  # type: igno
         on_settled(matcher, policy, core, key, False)
         unpin(core, key, shift)
         return
-    followed = np.int64(NONE)
-    if may_be_followed(sample, rows.hash[at]):
-        followed = np.int64(follow(core, policy, sample, rows, work, at))
     arrival = core.numbers[ARRIVALS] - 1
     pattern = key_lanes(core, key) | (ONE << np.uint64(lane_of(core, stream)))
     time, worth = rows.time[at], worth_of(rows, at)
@@ -246,13 +229,13 @@ def _settle(core, matcher, policy, sample, rows, work, at, shift):  # type: igno
         core, matcher, policy, stream, time, worth, key, shift
     ):
         count(core, stream, SHED, 1)
-        note_recent(core, stream, arrival, NONE, followed)
+        note_recent(core, stream, arrival, NONE)
         on_settled(matcher, policy, core, key, False)
         unpin(core, key, shift)
         return
     row = insert(core, matcher, policy, rows, at, key, arrival, pattern)
     count(core, stream, STORED, 1)
-    note_recent(core, stream, arrival, row, followed)
+    note_recent(core, stream, arrival, row)
     on_settled(matcher, policy, core, key, True)
     core.numbers[PINNED] = NONE
 

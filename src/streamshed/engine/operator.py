@@ -60,38 +60,24 @@ from streamshed.engine.loop import (
 )
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation_matcher import RelationMatcher
-from streamshed.engine.observe.sample import (
-    OF_ROWS,
-    OF_SAMPLE,
-    SAMPLE,
-    SIEVE,
-    TRUE,
-    in_use,
-    new_sample,
-    places_of,
-    sample_bytes,
-    sample_room,
-    tallied,
-    tallied_lately,
-)
-from streamshed.engine.observe.sampling import count_followed, sample_layout
-from streamshed.engine.observe.tracking import follow_again
+from streamshed.engine.observe.estimator import LossEstimator, is_estimated
+from streamshed.engine.observe.hooks import NotEstimated
 from streamshed.engine.payload import Payload, Places
 from streamshed.engine.restore import (
+    OF_ROWS,
     Rows,
-    bare,
     find_recent,
     in_order,
+    in_use,
     kept,
+    places_of,
     read_again,
-    rows_again,
 )
 from streamshed.engine.results import NO_UPDATES, UPDATES, build_results
 from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, allocate_buffer
-from streamshed.estimates import Tally
+from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import (
     ARRIVALS,
-    BOUNDLESS,
     CLOCK,
     FATES,
     FIRST_SEEN,
@@ -110,7 +96,7 @@ from streamshed.kernels.core import (
     grown,
     make,
 )
-from streamshed.ledger import Ledger, StreamLedger
+from streamshed.ledger import Keys, Ledger, StreamLedger
 from streamshed.plan.plan import Plan, WindowPlan
 from streamshed.policies import Exact, Policy
 from streamshed.selection import KEY
@@ -181,7 +167,10 @@ class Operator:
         layout = self.policy.layout(self.shape)
         self.state: Any = make(self.policy.state, layout, self.shape, memory, POLICY)
         self.policy.prepare(self.state, plan)
-        self.sample = new_sample(plan, self.core, self.shape, memory, plan.policy.follows)
+        self.loss: LossEstimator | None = None
+        if is_estimated(plan):
+            self.loss = LossEstimator(plan, self.shape, memory)
+        self.observer: Any = NotEstimated()
         self.throttle: Controller | None = None
         if plan.throttle is not None:
             self.throttle = Controller(plan, plan.throttle, self.shape, memory)
@@ -198,38 +187,33 @@ class Operator:
         self.expected = 0
         self.counting = False
         self.restored = 0
-        self.refollowed = 0
         self.placed = 0
         self.warmed = plan.throttle is None or plan.throttle.share is None
         self.failed: Exception | None = None
 
     @property
     def components(self) -> list[Component]:
-        """The components that have arrays of their own, besides the store, policy and sample."""
-        return [c for c in (self.matcher, self.throttle, self.queue, self.spill) if c is not None]
-
-    @property
-    def sampling(self) -> bool:
-        """Whether some keys are followed to estimate what is missed."""
-        return self.sample_rate > 0
+        """The components that have arrays of their own, besides the store and the policy."""
+        parts = self.matcher, self.loss, self.throttle, self.queue, self.spill
+        return [component for component in parts if component is not None]
 
     @property
     def sample_rate(self) -> float:
-        """The part of all keys that is followed now."""
-        return float(self.sample.sieve[0]["rate"])
+        """The part of all keys that is followed at least; 0 if nothing is estimated."""
+        return 0.0 if self.loss is None else self.loss.rate
 
     def warm(self) -> None:
         """Have everything compiled that this join will need, by running it on nothing."""
         nothing = self.ingest.empty_batch()
-        self._make_room(1, 1)
-        count_followed(self.sample, nothing.hash)
+        self._make_room(1)
+        if self.loss is not None:
+            self.loss.warm(self.core, nothing)
         list(self._run(nothing))
         matcher = self.matcher.quiet
         for anew in (True, False):
             restore_rows(self.core, matcher, self.state, nothing, NO_NUMBERS, NO_NUMBERS, anew)
         evict_to_budget(self.core, matcher, self.state)
         advance(self.core, matcher, self.state, NO_NUMBERS)
-        follow_again(self.state, self.sample, nothing, NO_NUMBERS, False, False)
         self.seal()
 
     # -- what comes in ---------------------------------------------------------------------------
@@ -252,7 +236,7 @@ class Operator:
         size = batch.time.size
         for start in range(0, size, CHUNK):
             part = batch.part(start, min(start + CHUNK, size))
-            self._make_room(part.time.size, self._followed(part))
+            self._make_room(part.time.size)
             yield from self._timed(self._run(part))
 
     def _timed(self, found: Iterator[Block | Late]) -> Iterator[Block | Late]:
@@ -295,7 +279,7 @@ class Operator:
 
     def make_room(self, rows: int) -> None:
         """Make room for rows beyond those of the batch at hand."""
-        self._make_room(rows + CHUNK, 0)
+        self._make_room(rows + CHUNK)
 
     def _found(self) -> Iterator[Block | Late]:
         """Hand out what is in the sink, and empty it."""
@@ -347,7 +331,7 @@ class Operator:
             self.core,
             self.matcher.state,
             self.state,
-            self.sample,
+            self.observer if self.loss is None else self.loss.state,
             Unthrottled() if self.throttle is None else self.throttle.state,
             NoQueue() if self.queue is None else self.queue.state,
             self.router,
@@ -400,21 +384,10 @@ class Operator:
         """Say how many rows will come, so that the arrays need not grow; unused room is free."""
         self.expected = rows
 
-    def _followed(self, batch: Batch) -> int:
-        """How many of the rows to come may be followed; not counted where room is bounded."""
-        if self.sampling and self.sample.sieve[0]["capacity"] == BOUNDLESS:
-            return int(count_followed(self.sample, batch.hash))
-        return batch.time.size
-
     # -- room ------------------------------------------------------------------------------------
 
-    def _make_room(self, rows: int, followed: int) -> None:
-        """Let the arrays grow so that the loop never runs out of room.
-
-        Args:
-            rows: that will come.
-            followed: those of them that may be of keys in the sample.
-        """
+    def _make_room(self, rows: int) -> None:
+        """Let the arrays grow so that the loop never runs out of room for rows that will come."""
         core, plan, old = self.core, self.plan, self.shape
         if self.queue is not None:  # those that wait may be processed with the rows that come
             rows += self.queue.places
@@ -438,8 +411,6 @@ class Operator:
             disorder=enough(old.disorder, disorder, room),
             out_of_order=disordered,
         )
-        more = sample_room(self.sample, old, followed, self.refollowed, disordered)
-        shape = replace(shape, **more)  # type: ignore[arg-type]
         if shape != old:
             self._grow(shape)
         for component in self.components:
@@ -450,13 +421,10 @@ class Operator:
     def _grow(self, shape: Shape) -> None:
         """Give the arrays the room of a shape."""
         self.core = roomier(self.core, shape, self.memory, CORE)
-        true = roomier(self.sample.core, shape.of_sample, self.memory, TRUE)
-        tallies = self.sample._replace(core=true)
-        self.sample = grown(tallies, sample_layout(), shape, self.memory, SAMPLE)
         self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
         by = self.plan.by is not None
         cursor = self.work.cursor  # this may be in the middle of a batch
-        self.work = allocate_work(max(shape.rows, shape.sample_rows), shape.streams, by)
+        self.work = allocate_work(shape.rows, shape.streams, by)
         self.work.cursor[:] = cursor
         if by and not self.counting and shape.streams + 1 > self.out.payload.size:
             width = 1 + shape.streams // OUTPUT
@@ -468,8 +436,7 @@ class Operator:
         own = dict(windows.named)
         names = list(islice(self.ingest.names.number, self.placed, None))
         places = [own.get(name, windows.otherwise) for name in names]
-        for core in (self.core, self.sample.core):
-            core.sweep[self.placed : self.placed + len(places)] = places
+        self.core.sweep[self.placed : self.placed + len(places)] = places
         self.placed += len(places)
 
     # -- what comes out --------------------------------------------------------------------------
@@ -497,7 +464,7 @@ class Operator:
             self.spill.settle_accounts()
         ledger = Ledger(
             self._streams(),
-            results=int(self.core.numbers[RESULTS]) - self.rejected,
+            results=self.made,
             state_bytes=self.state_bytes(),
             payload_bytes=sum(payload.nbytes() for payload in self.payload),
             shed_by=self.shed_by(),
@@ -553,28 +520,44 @@ class Operator:
 
     def _estimates(self) -> dict[str, Any]:
         """What the sample says, if there is one or nothing is missed."""
-        missed, lately = self.missed(), self.missed(lately=True)
+        tally, lately, keys = self.tally(), self.tally(lately=True), self.key_tally()
         return {
-            "missed": missed and missed.estimate(),
-            "missed_lately": lately and lately.estimate(),
+            "missed": tally and tally.missed(),
+            "missed_lately": lately and lately.missed(),
+            "keys": keys and Keys(keys.made(), keys.exact()),
             "sample_rate": self.sample_rate,
-            "sample_bytes": sample_bytes(self.sample, self.used()),
+            "sample_bytes": 0 if self.loss is None else self.loss.nbytes(self.shape),
         }
 
-    def missed(self, lately: bool = False) -> Tally | None:
-        """What is known of the results missed so far, or lately; None if nothing is estimated."""
+    @property
+    def made(self) -> int:
+        """Results made so far."""
+        return int(self.core.numbers[RESULTS]) - self.rejected
+
+    def tally(self, lately: bool = False) -> Tally | None:
+        """What is known of all results so far, or lately; None if they are not estimated."""
         if self.throttle is None and self.shed == 0:
-            return Tally() if self.sampling or not self.plan.bounded else None
-        if not self.sampling:
+            if self.loss is None and self.plan.bounded:
+                return None
+            made = 0.0 if lately else float(self.made)
+            return Tally(exact=made, certain=made, seen=made, made=made)
+        if self.loss is None:
             return None
-        return tallied_lately(self.sample, self.plan, self.core) if lately else tallied(self.sample)
+        if lately:
+            return self.loss.tally_lately(self.core, self.rejected)
+        return self.loss.tally(self.made)
+
+    def key_tally(self) -> KeyTally | None:
+        """What is known of the keys that have results; None if they are not counted."""
+        return None if self.loss is None else self.loss.key_tally()
 
     def state_bytes(self) -> int:
         """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work."""
         used = self.used()
         partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
         own = used.nbytes(core_layout()) + used.nbytes(self.policy.layout(self.shape))
-        return partners + own + sum(component.nbytes(used) for component in self.components)
+        others = [component for component in self.components if component is not self.loss]
+        return partners + own + sum(component.nbytes(used) for component in others)
 
     def used(self) -> Shape:
         """The part of the room that is or was in use: rows and keys are numbered from 0."""
@@ -584,7 +567,6 @@ class Operator:
             keys=int(self.core.numbers[KEYS_USED]),
             held=min(self.shape.held, int(self.core.pools["held"].max())),
             disorder=min(self.shape.disorder, int(self.core.sizes.max())),
-            sample_rows=int(self.sample.core.numbers[ROWS_USED]),
         )
 
     def with_waiting(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -690,12 +672,9 @@ class Operator:
         rows = np.empty(0, np.int64)
         if moving or any(form.per in OF_ROWS for _, _, form in states):
             rows = in_order(self.core)  # not without need: there may be millions
-        followed = in_order(self.sample.core)
-        places = places_of(self.core, rows), places_of(self.sample.core, followed)
-        if self.sampling:
-            arrays["followed"] = bare(self.sample.core, followed)
+        places = places_of(self.core, rows)
         for name, array, form in states:
-            arrays[name] = in_use(array, form, self.shape.lanes, *places)
+            arrays[name] = in_use(array, form, self.shape.lanes, places)
         if moving:
             arrays[MARKS] = self.marks(rows)
         numbers = {
@@ -711,20 +690,18 @@ class Operator:
         return Head(self._about(), numbers, arrays, list(self.ingest.names.number))
 
     def _own_states(self) -> list[State]:
-        """The arrays of store, policy and sample: by their prefix, and how they are laid out."""
+        """The arrays of store and policy: by their prefix, and how they are laid out."""
 
         def of(state: Any, layout: dict[str, Field]) -> dict[str, npt.NDArray[Any]]:
             return {name: getattr(state, name) for name in layout}
 
-        policy, core, sample = self.policy.layout(self.shape), core_layout(), sample_layout()
-        states = [(CORE, of(self.core, core), core), (POLICY, of(self.state, policy), policy)]
-        if self.sampling:
-            states.append((SAMPLE, of(self.sample, sample), sample))
-        return states
+        policy, core = self.policy.layout(self.shape), core_layout()
+        return [(CORE, of(self.core, core), core), (POLICY, of(self.state, policy), policy)]
 
     def _states(self) -> list[State]:
         """The same with those of all components."""
-        return [*self._own_states(), *((c.prefix, c.arrays(), c.layout()) for c in self.components)]
+        others = ((c.prefix, c.kept_arrays(), c.layout()) for c in self.components)
+        return [*self._own_states(), *others]
 
     def snapshot(self) -> Snapshot:
         """All that is needed to go on later, or elsewhere, as if nothing had happened."""
@@ -746,33 +723,28 @@ class Operator:
         """Store rows again as a head says; under another policy they are newcomers."""
         anew = bool(changed - {"estimate"})
         rows = rows.since(int((rows.arrivals < 0).sum()))  # the others wait, and are not stored
-        followed, follows = rows.batch, rows.arrivals
-        same_sample = self.sampling and not changed & {"estimate", "seed"}
-        if same_sample:
-            followed, follows, _ = rows_again(head.arrays["followed"])
-        self.restored, self.refollowed = len(rows.arrivals), len(follows)
-        self._make_room(self.restored, self.refollowed)
+        self.restored = len(rows.arrivals)
+        self._make_room(self.restored)
         self.core.lanes["newest"] = head.arrays["newest"]
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, OVERDUE]
-        for core in (self.core, self.sample.core):
-            core.numbers[kept] = head.arrays["numbers"][kept]
+        self.core.numbers[kept] = head.arrays["numbers"][kept]
         rows = rows._replace(marks=head.arrays.get(MARKS, rows.marks))
         if not anew:
             self._put_back(head)
         for component in self.components:
-            _load(component.prefix, component.arrays(), component.layout(), head.arrays)
+            if component is not self.loss:
+                _load(component.prefix, component.arrays(), component.layout(), head.arrays)
         self._store_again(rows, anew)
         for prefix, arrays, layout in self._own_states():
             if anew and prefix == POLICY:
                 continue
-            made_anew = (*SIEVE, *_of(layout, OF_SAMPLE)) if not same_sample else ()
-            put_back = _of(layout, ("row",))  # what is kept of each row was put back with it
-            rest = {n: f for n, f in layout.items() if n not in (*made_anew, *put_back)}
+            # What is kept of each row was put back with it.
+            rest = {name: form for name, form in layout.items() if form.per != "row"}
             _load(prefix, arrays, rest, head.arrays)
-        if self.sampling:
-            tell = anew or not same_sample
-            follow_again(self.state, self.sample, followed, follows, not same_sample, tell)
-        find_recent(self.core, self.sample.core, rows.arrivals)
+        find_recent(self.core, rows.arrivals)
+        if self.loss is not None and not self.loss.restore(head.arrays, changed):
+            known = LossEstimator.prefix + "total" in head.arrays
+            self.loss.begin_anew(self.core, rows, self.made, known)
         if self.spill is not None:
             self.spill.restore(head.numbers[self.spill.prefix], "budget" in changed)
         elif anew:
@@ -818,10 +790,7 @@ class Operator:
         self.shape = shape
         self.core = self.core._replace(**left(CORE, core_layout()))
         self.state = self.state._replace(**left(POLICY, self.policy.layout(shape)))
-        true = self.sample.core._replace(**left(TRUE, core_layout()))
-        self.sample = self.sample._replace(core=true, **left(SAMPLE, sample_layout()))
-        rows = max(shape.rows, shape.sample_rows)
-        self.work = allocate_work(rows, shape.streams, self.plan.by is not None)
+        self.work = allocate_work(shape.rows, shape.streams, self.plan.by is not None)
         head = snapshot.head
         self._resume(head)
         for component in self.components:
@@ -834,8 +803,7 @@ class Operator:
 
     def _about(self) -> dict[str, str]:
         plan = self.plan
-        followed = f"{plan.rate}, at least {plan.policy.follows}" if self.sampling else "none"
-        about = plan.about() | {"estimate": followed}
+        about = plan.about() | {"estimate": "none" if self.loss is None else str(plan.rate)}
         return about if self.spill is None else about | {"budget": self.spill.budget_in_words}
 
     def _resume(self, head: Head) -> None:
@@ -847,18 +815,13 @@ class Operator:
         self.rejected = head.numbers["rejected"]
         self.rejected_importance = head.numbers["rejected_importance"]
         for component in self.components:
-            component.load(head.numbers[component.prefix])
+            component.load(head.numbers.get(component.prefix, {}))
         for payload, following in zip(self.payload, head.numbers["next_segments"], strict=True):
             payload.next_segment = following
 
 
 State = tuple[str, dict[str, npt.NDArray[Any]], dict[str, Field]]
 """What the names of some arrays begin with, the arrays by name, and how they are laid out."""
-
-
-def _of(layout: dict[str, Field], per: tuple[str, ...]) -> list[str]:
-    """The names of arrays that hold one element per row, key, …, as said."""
-    return [name for name, form in layout.items() if form.per in per]
 
 
 def _load(

@@ -14,12 +14,12 @@ from streamshed.engine.checkpoint import ARRIVAL, MARK, TIME, Snapshot
 from streamshed.engine.ingest import Ingest, InputRows
 from streamshed.engine.payload import Payload, live_offsets, places_in
 from streamshed.kernels.compiling import driver
-from streamshed.kernels.core import KEY_HASH, NONE, ROWS_USED, Core, Field
+from streamshed.kernels.core import NONE, ROWS_USED, Core, Field
 
-SAVED = np.dtype(
-    [("stream", np.int32), ("time", np.int64), ("arrival", np.int64), ("hash", np.uint64)]
-)
-"""What is saved of a bare row."""
+PLACE = np.dtype([("row", np.int32), ("key", np.int32)])
+"""Where a row is, and its key."""
+OF_ROWS = ("row", "key", "entry")
+"""What arrays may be laid out by: rows and keys of the join, or keys by lane."""
 
 
 class Rows(NamedTuple):
@@ -95,26 +95,6 @@ def in_order(core: Core) -> npt.NDArray[np.int64]:
     return rows[np.argsort(used["arrival"][rows])]
 
 
-def bare(core: Core, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """What is saved of rows whose users' columns are not kept, or are kept elsewhere."""
-    saved = np.empty(len(rows), SAVED)
-    for name in ("stream", "time", "arrival"):
-        saved[name] = core.rows[name][rows]
-    words = core.keys.reshape(-1, core.settings.key_words)
-    hashes = np.ascontiguousarray(words[:, KEY_HASH : KEY_HASH + 2]).view(np.uint64)[:, 0]
-    saved["hash"] = hashes[core.rows["key"][rows]]
-    return saved
-
-
-def rows_again(saved: npt.NDArray[Any]) -> Rows:
-    """The rows of which so much was saved."""
-    stream, time, hashed, arrival = (
-        np.ascontiguousarray(saved[name]) for name in ("stream", "time", "hash", "arrival")
-    )
-    nothing = np.zeros(len(time), np.int64)
-    return Rows(Batch(stream, time, hashed, nothing, NO_FLAGS, NO_NUMBERS), arrival, nothing)
-
-
 @driver
 def live_rows(rows):  # type: ignore[no-untyped-def]
     """The numbers of the rows that are stored."""
@@ -127,23 +107,46 @@ def live_rows(rows):  # type: ignore[no-untyped-def]
     return found[:count].copy()
 
 
-def find_recent(core: Core, true: Core, arrivals: npt.NDArray[np.int64]) -> None:
+def find_recent(core: Core, arrivals: npt.NDArray[np.int64]) -> None:
     """Say where the rows of row windows are now: they are numbered anew, by their arrival.
 
     Args:
         core: the state of the join.
-        true: that of the sample.
         arrivals: the arrival numbers of the rows that are stored.
     """
     recent = core.recent
-    entered = true.rows["arrival"][: true.numbers[ROWS_USED]]
-    recent["row"] = _places_among(recent["arrival"], arrivals)
-    recent["followed"] = _places_among(recent["arrival"], entered)
-    recent["arrival"][(recent["row"] == NONE) & (recent["followed"] == NONE)] = NONE
+    stored = np.isin(recent["arrival"], arrivals)
+    recent["row"] = np.where(stored, np.searchsorted(arrivals, recent["arrival"]), NONE)
+    recent["arrival"][~stored] = NONE
 
 
-def _places_among(
-    arrivals: npt.NDArray[np.int64], entered: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """The places of arrivals among those entered, in their order, or NONE."""
-    return np.where(np.isin(arrivals, entered), np.searchsorted(entered, arrivals), NONE)
+def places_of(core: Core, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Where rows and their keys are."""
+    places = np.empty(len(rows), PLACE)
+    places["row"], places["key"] = rows, core.rows["key"][rows]
+    return places
+
+
+def in_use(
+    array: npt.NDArray[Any], form: Field, lanes: int, stored: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """An array as a checkpoint keeps it.
+
+    What belongs to rows or keys stands in the order in which these will be entered again: rows by
+    their arrival, keys by that of their first row.
+
+    Args:
+        array: as it is now.
+        form: how it is laid out.
+        lanes: the number of lanes.
+        stored: the places of the rows stored, in the order of their arrival.
+    """
+    if form.per not in OF_ROWS:
+        return array.copy()
+    order: npt.NDArray[Any] = stored["row"]
+    if form.per != "row":
+        _, first = np.unique(stored["key"], return_index=True)
+        order = stored["key"][np.sort(first)]
+    width = form.times * (lanes if form.per == "entry" else 1)
+    chosen: npt.NDArray[Any] = array.reshape(-1, width)[order]
+    return chosen.ravel()

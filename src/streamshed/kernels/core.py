@@ -9,7 +9,7 @@ budget bounds: each stream's window, or all of them together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -53,14 +53,8 @@ LANE = np.dtype(
     align=True,
 )
 
-RECENT = np.dtype(
-    [("arrival", np.int64), ("row", np.int32), ("followed", np.int32)],
-    align=True,
-)
-"""One of the last rows of a stream with a row window: as it is stored, and as the sample has it.
-
-It has left either of them if the row is another's now.
-"""
+RECENT = np.dtype([("arrival", np.int64), ("row", np.int32)], align=True)
+"""One of the last rows of a stream with a row window; it has left if the row is another's now."""
 
 POOL = np.dtype([("budget", np.int64), ("held", np.int64)], align=True)
 
@@ -142,27 +136,8 @@ class Shape:
     out_of_order: bool
     budget: int = 0
     """Rows that all budgets together allow."""
-    sample_rows: int = 0
-    """Rows that the sample can hold."""
-    sample_table: int = 2
-    sample_disorder: int = 0
     weighted: bool = False
     """Whether rows have an importance."""
-
-    @property
-    def of_sample(self) -> Shape:
-        """The room that the arrays of the sample have."""
-        return replace(
-            self,
-            rows=self.sample_rows,
-            keys=self.sample_rows + 1,
-            table=self.sample_table,
-            pools=1,
-            held=0,
-            recent=0,
-            disorder=self.sample_disorder,
-            weighted=False,
-        )
 
     def room(self, per: str) -> int:
         """How many elements an array has that holds one per row, key, …, as said."""
@@ -183,10 +158,6 @@ class Shape:
                 return self.rows if self.out_of_order else 0
             case "weighted row":
                 return self.rows if self.weighted else 0
-            case "sample row":
-                return self.sample_rows
-            case "sample key":
-                return self.sample_rows + 1
             case "once":
                 return 1
         raise AssertionError(per)

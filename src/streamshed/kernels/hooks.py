@@ -2,10 +2,9 @@
 
 `on_<event>` tells; a noun or a verb asks. Each hook takes the policy's own state first and the
 join's `Core` second. The bodies here are the defaults. Hooks about rows are called only for rows of
-pools that have a budget. A policy that learns listens to the sample of keys that are followed in
-full: `on_sample`, `on_sample_end` and `on_sample_restore` take the `Core` of the sample. Joins
-through a relation also call `counts_matches`, `has_matches`, `on_newcomer` and `on_match`, and for
-policies with `ranks_by_promise` also `on_value`, `expected_rate` and `set_promise`.
+pools that have a budget. Joins through a relation also call `counts_matches`, `has_matches`,
+`on_newcomer` and `on_match`, and for policies with `ranks_by_promise` also `on_value`,
+`expected_rate` and `set_promise`.
 """
 
 from __future__ import annotations
@@ -81,38 +80,6 @@ def precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 def rerank(policy, core, row):  # type: ignore[no-untyped-def]
     """What a row stands by, found anew."""
     return 0.0
-
-
-@hook
-def on_sample(policy, sample, row, pattern, results, rate):  # type: ignore[no-untyped-def]
-    """A tuple of a followed key has come, and is stored in the sample.
-
-    Args:
-        policy: the state of the policy.
-        sample: the `Core` of the sample, which holds all rows of the keys in it, and no others.
-        row: the number of the tuple's row there.
-        pattern: the lanes that held its key when it came, its own too.
-        results: the results that it completes where nothing is shed (a float: there may be many).
-        rate: the part of all keys that is followed now.
-    """
-
-
-@hook
-def on_sample_end(policy, sample, row, expired):  # type: ignore[no-untyped-def]
-    """A row was taken out of the sample's key table; its fields can still be read.
-
-    Either its time was over, or its key is followed no longer, because the sample was thinned out.
-    Rows whose time was over leave in the order of lanes, and of age in a lane.
-    """
-
-
-@hook
-def on_sample_restore(policy, sample, row):  # type: ignore[no-untyped-def]
-    """A row is in the sample after a restart under another policy, rate or seed.
-
-    Rows come in the order of their arrival. (After other restarts, the policy's arrays that are
-    laid out by "sample row" or "sample key" and kept in checkpoints are as they were.)
-    """
 
 
 @hook

@@ -93,9 +93,8 @@ def _aggregated_only(spec: Spec, aggregation: Aggregation) -> Selection:
 
 
 def _is_estimated(spec: Spec) -> bool:
-    """Whether it can be estimated what shedding costs: whole keys are followed for it."""
-    by_keys = capabilities.kind_of(spec) in ("shared key", "streams by a column")
-    return by_keys and spec.spilled is None and spec.queue_rows is None
+    """Whether it can be estimated what shedding costs: keys are followed for it."""
+    return capabilities.kind_of(spec) in ("shared key", "streams by a column")
 
 
 def _policy(spec: Spec) -> Policy:

@@ -30,10 +30,6 @@ class Policy:
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "none"
     """What the hook `mark` says of a row: nothing, the same always, or what may change."""
 
-    follows: ClassVar[float] = 1 / 32
-    """The part of all keys to which the sample comes down in time. A policy that learns from the
-    sample may ask for more, and is given it while the budget is small."""
-
     ranks_keys: ClassVar[bool] = False
     """Whether rows are ranked by the key that streams share; through a relation there is none."""
 

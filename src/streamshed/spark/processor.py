@@ -178,10 +178,12 @@ def _accounts(
 
 def _sampled(join: Operator) -> list[float] | None:
     """The sample's rate, and its tallies as plain numbers; None if nothing is estimated."""
-    missed, lately = join.missed(), join.missed(lately=True)
-    if missed is None or lately is None:
+    tally, lately = join.tally(), join.tally(lately=True)
+    if tally is None or lately is None:
         return None
-    return [join.sample_rate, *astuple(missed), *astuple(lately)]
+    keys = join.key_tally()
+    counted = [] if keys is None else astuple(keys)
+    return [join.sample_rate, *astuple(tally), *astuple(lately), *counted]
 
 
 def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:

@@ -12,8 +12,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamshed.errors import InputError
-from streamshed.estimates import Estimate, Tally
-from streamshed.ledger import Ledger, StreamLedger
+from streamshed.estimates import Estimate, KeyTally, Tally
+from streamshed.ledger import Keys, Ledger, StreamLedger
 from streamshed.spark.processor import FATES, SHED_BY, TOTALS
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ Number = TypeVar("Number", int, float)
 OBSERVATION = "streamshed"
 
 _TALLY = tuple(field.name for field in fields(Tally))
-_SAMPLED = ("rate", *(f"{when} {name}" for when in ("missed", "lately") for name in _TALLY))
-"""What the shards' samples say: the rate, and the tallies."""
+_KEYS = tuple(field.name for field in fields(KeyTally))
+_SAMPLED = ("rate", *(f"{when} {name}" for when in ("all", "lately") for name in _TALLY), *_KEYS)
+"""What the shards' samples say: the rate, and the tallies of results and of keys."""
 _PACED = ("throttle", "capacity")
 """What the shards' throttles say."""
-_COMBINED = {"rate": f.min, "unit": f.max, "throttle": f.avg}
+_COMBINED = {"rate": f.min, "weight": f.max, "keys_weight": f.max, "throttle": f.avg}
 """How that of several shards is put together; all else is added."""
 
 logger = logging.getLogger("streamshed.spark")
@@ -91,8 +92,9 @@ def _read(metrics: Mapping[str, Any]) -> Ledger | None:
         results=int(values["results"]),
         state_bytes=int(values["state_bytes"]),
         payload_bytes=int(values["payload_bytes"]),
-        missed=_estimated(values, "missed"),
+        missed=_estimated(values, "all"),
         missed_lately=_estimated(values, "lately"),
+        keys=_keys(values),
         sample_rate=float(values["rate"] or 0),
         sample_bytes=int(values["sample_bytes"]),
         shed_by={name: rows for name in SHED_BY if (rows := int(values[f"shed by {name}"] or 0))},
@@ -112,7 +114,15 @@ def _estimated(values: Mapping[str, Any], when: str) -> Estimate | None:
     """What the shards' tallies say together, if they say anything."""
     if values["rate"] is None:
         return None
-    return Tally(**{name: float(values[f"{when} {name}"]) for name in _TALLY}).estimate()
+    return Tally(**{name: float(values[f"{when} {name}"]) for name in _TALLY}).missed()
+
+
+def _keys(values: Mapping[str, Any]) -> Keys | None:
+    """How many keys have results, if the shards count them."""
+    if values["keys"] is None:
+        return None
+    keys = KeyTally(**{name: float(values[name]) for name in _KEYS})
+    return Keys(keys.made(), keys.exact())
 
 
 class LedgerListener(StreamingQueryListener):

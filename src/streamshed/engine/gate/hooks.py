@@ -115,7 +115,7 @@ def rows_of(queue, batch):  # type: ignore[no-untyped-def]
 
 
 @hook
-def take_next(queue, policy, core, batch, i):  # type: ignore[no-untyped-def]
+def take_next(queue, policy, loss, core, batch, i):  # type: ignore[no-untyped-def]
     """Take the row that is processed next, as the i-th row of a batch is about to come.
 
     Returns:

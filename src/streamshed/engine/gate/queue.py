@@ -16,6 +16,7 @@ from streamshed.engine.batch import Batch
 from streamshed.engine.component import Arrays, Component
 from streamshed.engine.gate import hooks
 from streamshed.engine.ingest import Ingest
+from streamshed.engine.observe.hooks import observe
 from streamshed.engine.store import count
 from streamshed.kernels.compiling import copy_element, implements, kernel
 from streamshed.kernels.core import ARRIVED, FILTERED, NEVER, NONE, Field, Memory, Shape
@@ -134,7 +135,7 @@ def _promises_less(queue, place, other):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def shed_waiting(core, queue):  # type: ignore[no-untyped-def]
+def shed_waiting(core, loss, queue):  # type: ignore[no-untyped-def]
     """Shed one of those that wait: the first of those that promise least, or one drawn."""
     numbers = queue.numbers
     drawn = np.int64(NONE)
@@ -151,11 +152,12 @@ def shed_waiting(core, queue):  # type: ignore[no-untyped-def]
         position += 1
     _unlink(queue, found_before, found)
     queue.counts[2 * queue.rows.stream[found] + SHED_WAITING] += 1
+    observe(loss, core, queue.rows, found)
     release_place(queue, found)
 
 
 @kernel
-def _join_queue(core, policy, queue, batch, i):  # type: ignore[no-untyped-def]
+def _join_queue(core, policy, loss, queue, batch, i):  # type: ignore[no-untyped-def]
     """Let a row come: it is taken at once if the join is free, or waits; returns who is taken.
 
     Who waits must have been taken before, as far as the join was free.
@@ -171,7 +173,7 @@ def _join_queue(core, policy, queue, batch, i):  # type: ignore[no-untyped-def]
         queue.free_at[0] = now + queue.gap
         return take_first(queue)
     if numbers[COUNT] > queue.after.size - 2:
-        shed_waiting(core, queue)
+        shed_waiting(core, loss, queue)
     return np.int64(NONE)
 
 
@@ -189,7 +191,7 @@ def _rows_of(queue, batch):  # type: ignore[no-untyped-def]
 
 
 @implements(hooks.take_next, Queue)
-def _take_next(queue, policy, core, batch, i):  # type: ignore[no-untyped-def]
+def _take_next(queue, policy, loss, core, batch, i):  # type: ignore[no-untyped-def]
     if batch.null.size > 0 and batch.null[i]:
         count(core, batch.stream[i], ARRIVED, 1)
         count(core, batch.stream[i], FILTERED, 1)
@@ -198,7 +200,7 @@ def _take_next(queue, policy, core, batch, i):  # type: ignore[no-untyped-def]
     if is_ready(queue, batch, i):
         queue.free_at[0] += queue.gap
         return take_first(queue), 0
-    return _join_queue(core, policy, queue, batch, i), 1
+    return _join_queue(core, policy, loss, queue, batch, i), 1
 
 
 @implements(hooks.release, Queue)

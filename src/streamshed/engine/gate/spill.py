@@ -34,6 +34,7 @@ from streamshed.engine.gate.spill_router import (
     take_out,
 )
 from streamshed.engine.loop import restore_rows
+from streamshed.engine.observe.loss import MadeLater
 from streamshed.engine.payload import Payload
 from streamshed.kernels.core import (
     BOUNDLESS,
@@ -248,6 +249,8 @@ class Spill(Component):
         rows, to_do = self.aside.to_visit(partitions)
         largest = max(partition.size for partition in partitions)
         visitor = self.visitor
+        if self.join.loss is not None:
+            visitor.observer = MadeLater(self.join.loss.state)
         visitor.router = Revisit(to_do, np.ascontiguousarray(rows["arrival"]))
         # What there was of the partition before is over.
         visitor.core.pools["held"] = 0

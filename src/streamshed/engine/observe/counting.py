@@ -1,0 +1,281 @@
+"""What a newcomer would complete if nothing were shed, as far as its key is followed.
+
+Partners of level c are known with the chance 2^-c. With F(c) results of partners up to level c, the
+estimate is the sum of 2^c·(F(c) - F(c - 1)), whose expectation is the number of all results.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamshed.engine.observe.state import (
+    FLOOR,
+    LEVELS,
+    latest_time,
+    level_of,
+    oldest_partner,
+    window_of,
+)
+from streamshed.kernels.compiling import aside, kernel
+from streamshed.kernels.core import NONE
+
+
+class Partners(NamedTuple):
+    """What was found below the newcomer's key."""
+
+    slots: int  # streams that have partners
+    top: int  # the highest level of a partner
+    ahead: bool  # some are newer than the newcomer
+    cut: float  # partners that may be outside of their windows, as entries are cut by the edge
+    suspect: np.int64  # the level at which the key entered, if it may have had rows before; or NONE
+    own: int  # entries of the newcomer's own stream, and their rows
+    own_rows: float
+    same: np.int64  # the entry to which the newcomer can be added, or NONE
+
+
+class Found(NamedTuple):
+    """The results of a newcomer: see `state.TALLY`."""
+
+    exact: float
+    certain: float
+    seen: float
+    spread: float
+    weight: float
+    lowest: np.int64  # the lowest level at which there is a result
+
+
+@kernel
+def part_from(entry, least):  # type: ignore[no-untyped-def]
+    """How many rows of an entry are of a time of at least so much.
+
+    There is one at each of its ends; those in between are taken as evenly spread.
+    """
+    rows = np.float64(entry.count)
+    if entry.lo >= least:
+        return rows
+    if entry.hi < least:
+        return 0.0
+    part = np.float64(entry.hi - least + 1) / np.float64(entry.hi - entry.lo + 1)
+    return 1.0 + (rows - 2.0) * part
+
+
+@kernel
+def gather(loss, core, key, stream, time, position, rank):  # type: ignore[no-untyped-def]
+    """Count the newcomer's partners by stream and level, in `Loss.partners`, and its suspects."""
+    entries, partners = loss.entries, loss.partners
+    loss.suspects[:] = 0.0
+    reach = window_of(core, stream)
+    slots, top, own, own_rows = 0, 0, 0, 0.0
+    ahead, cut = False, 0.0
+    suspect, same = np.int64(NONE), np.int64(NONE)
+    e = np.int64(loss.keys[key].head)
+    while e != NONE:
+        entry = entries[e]
+        other = np.int64(entry.stream)
+        if entry.suspect != 0:
+            if _suspects(loss, core, entry, stream, time):
+                suspect = level_of(loss, entry)
+        elif other == stream:
+            own += 1
+            own_rows += entry.count
+            if same == NONE and _is_alike(loss, entry, position, rank):
+                same = e
+        else:
+            rows = part_from(entry, oldest_partner(loss, core, other, time))
+            if core.settings.timed and latest_time(loss, e) > time:
+                ahead = True
+                if latest_time(loss, e) - time > reach:
+                    rows = 0.0
+            if rows > 0:
+                level = level_of(loss, entry)
+                while top < level:
+                    top += 1
+                    for slot in range(slots):
+                        partners[slot * LEVELS + top] = 0.0
+                if loss.slot_of[other] == NONE:
+                    _add_slot(loss, other, slots, top)
+                    slots += 1
+                partners[loss.slot_of[other] * LEVELS + level] += rows
+                if rows < entry.count:
+                    cut += rows * (1.0 - rows / entry.count)
+        e = np.int64(entry.after)
+    for slot in range(slots):
+        for level in range(1, top + 1):
+            partners[slot * LEVELS + level] += partners[slot * LEVELS + level - 1]
+    return Partners(slots, top, ahead, cut, suspect, own, own_rows, same)
+
+
+@kernel
+def _is_alike(loss, entry, position, rank):  # type: ignore[no-untyped-def]
+    """Whether a row of a position and rank can be counted in an entry of its stream."""
+    there = entry.hi == position and entry.lo == position
+    return there and entry.rank == rank and entry.floor == loss.numbers[FLOOR]
+
+
+@kernel
+def _add_slot(loss, stream, slot, top):  # type: ignore[no-untyped-def]
+    """Give a stream a slot among the partners."""
+    loss.slot_of[stream] = slot
+    loss.streams[slot] = stream
+    for level in range(top + 1):
+        loss.partners[slot * LEVELS + level] = 0.0
+
+
+@kernel
+def release_slots(loss, slots):  # type: ignore[no-untyped-def]
+    """Let the streams have no slots any more."""
+    for slot in range(slots):
+        loss.slot_of[loss.streams[slot]] = NONE
+
+
+@kernel
+def _suspects(loss, core, entry, stream, time):  # type: ignore[no-untyped-def]
+    """Count suspect rows that may be partners of a newcomer; False if they are too old."""
+    lane = np.int64(entry.stream)
+    if not core.settings.by:
+        if lane == stream:
+            return True
+        if entry.hi < oldest_partner(loss, core, lane, time):
+            return False
+    loss.suspects[2 * lane] += entry.lo
+    loss.suspects[2 * lane + 1] += entry.count
+    return True
+
+
+@kernel
+def _product(loss, core, slots, level):  # type: ignore[no-untyped-def]
+    """The results with partners up to a level: one choice from each stream that has some."""
+    results = 1.0
+    members = 1
+    for slot in range(slots):
+        rows = loss.partners[slot * LEVELS + level]
+        if rows > 0:
+            results *= rows
+            members += 1
+    return results if members >= core.settings.at_least else 0.0
+
+
+@kernel
+def count_results(loss, core, key, stream, time, partners):  # type: ignore[no-untyped-def]
+    """The newcomer's results: what level c adds is seen with the chance 2^-c."""
+    by_latest = partners.ahead and core.settings.complete
+    exact, spread, certain, heaviest = 0.0, 0.0, 0.0, 0.0
+    seen, weight = 0.0, 1.0
+    lowest = np.int64(NONE)
+    for level in range(partners.top + 1):
+        if by_latest:
+            results = _by_latest(loss, core, key, stream, time, partners.slots, level)
+        else:
+            results = _product(loss, core, partners.slots, level)
+        more = results - seen
+        if more > 0:
+            exact += weight * more
+            spread += weight * more * np.sqrt(1.0 - 1.0 / weight)
+            if level == 0:
+                certain = more
+            else:
+                heaviest = weight
+            if lowest == NONE:
+                lowest = np.int64(level)
+            seen = results
+        weight *= 2.0
+    return Found(exact, certain, seen, spread, heaviest, lowest)
+
+
+@aside
+def _by_latest(loss, core, key, stream, time, slots, level):  # type: ignore[no-untyped-def]
+    """The results of a complete join where some partners are newer than the newcomer.
+
+    All members are within their windows of the latest one; so results are counted by that.
+    """
+    entries = loss.entries
+    results = _led_by(loss, core, key, stream, slots, level, NONE, time)
+    reach = window_of(core, stream)
+    e = np.int64(loss.keys[key].head)
+    while e != NONE:
+        other = np.int64(entries[e].stream)
+        if entries[e].suspect == 0 and other != stream and level_of(loss, entries[e]) <= level:
+            latest = latest_time(loss, e)
+            if time < latest <= time + reach:
+                rows = part_from(entries[e], oldest_partner(loss, core, other, latest))
+                if rows > 0:
+                    results += rows * _led_by(loss, core, key, stream, slots, level, other, latest)
+        e = np.int64(entries[e].after)
+    return results
+
+
+@kernel
+def _led_by(loss, core, key, stream, slots, level, leader, latest):  # type: ignore[no-untyped-def]
+    """The choices of other members if the latest one is of a stream (NONE: the newcomer) and time.
+
+    Of members of equal time the one of the last stream is called the latest, or the newcomer.
+    """
+    entries, led = loss.entries, loss.led
+    led[:slots] = 0.0
+    e = np.int64(loss.keys[key].head)
+    while e != NONE:
+        other = np.int64(entries[e].stream)
+        if entries[e].suspect == 0 and other not in (stream, leader):
+            behind = latest - latest_time(loss, e)
+            first = behind > 0 or (behind == 0 and (leader == NONE or other < leader))
+            if first and level_of(loss, entries[e]) <= level and loss.slot_of[other] != NONE:
+                least = oldest_partner(loss, core, other, latest)
+                led[loss.slot_of[other]] += part_from(entries[e], least)
+        e = np.int64(entries[e].after)
+    results = 1.0
+    members = 1 if leader == NONE else 2
+    for slot in range(slots):
+        if led[slot] > 0:
+            results *= led[slot]
+            members += 1
+    return results if members >= core.settings.at_least else 0.0
+
+
+@kernel
+def count_hidden(loss, core, stream, partners, seen):  # type: ignore[no-untyped-def]
+    """The results that there may be besides with rows that came before the key was followed."""
+    if core.settings.by:
+        results = _with_suspects_by(loss, core, partners)
+    else:
+        results = _with_suspects(loss, core, stream, partners)
+    return max(0.0, results - seen)
+
+
+@kernel
+def _with_suspects(loss, core, stream, partners):  # type: ignore[no-untyped-def]
+    results = 1.0
+    members = 1
+    for lane in range(core.settings.lanes):
+        slot = loss.slot_of[lane]
+        if lane == stream or slot == NONE:
+            continue
+        rows = loss.partners[slot * LEVELS + partners.top]
+        results *= rows + _believed(rows, loss.suspects[2 * lane], loss.suspects[2 * lane + 1])
+        members += 1
+    return results if members >= core.settings.at_least else 0.0
+
+
+@kernel
+def _with_suspects_by(loss, core, partners):  # type: ignore[no-untyped-def]
+    """The same where a column names the streams: suspects are spread over them like partners."""
+    total = 0.0
+    for slot in range(partners.slots):
+        total += loss.partners[slot * LEVELS + partners.top]
+    if total == 0:
+        return 0.0
+    factor = 1.0 + _believed(total, loss.suspects[0], loss.suspects[1]) / total
+    results = _product(loss, core, partners.slots, partners.top)
+    for _ in range(partners.slots):
+        results *= factor
+    return results
+
+
+@kernel
+def _believed(rows, likely, most):  # type: ignore[no-untyped-def]
+    """How many suspect rows are believed in beside so many partners.
+
+    Beside many partners all of them: it costs little to bound what they make.
+    """
+    return most if rows >= most else min(rows, likely)

@@ -1,0 +1,259 @@
+"""The rows that are followed, in bounded memory: entries of keys, which come, merge and go."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamshed.engine.observe.state import (
+    BELOW,
+    ENTRIES_USED,
+    EXPONENT,
+    FLOOR,
+    FREE_ENTRY,
+    FREE_KEY,
+    FULL_AT,
+    HELD,
+    KEYS_USED,
+    PIECES,
+    RISES,
+    depth_of,
+    level_of,
+    lot_of,
+    oldest_alive,
+    window_of,
+)
+from streamshed.kernels.compiling import aside, kernel, loop
+from streamshed.kernels.core import NONE
+from streamshed.kernels.table import lane_of
+
+NO_RANK = -9999
+"""The largest rank of no entries."""
+STEEPEST = 500
+"""The exponent rises no further."""
+FINEST = 4096.0
+"""Neighbours merge first if their rows times their distance are a window's by this."""
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+@kernel
+def _chain(loss, hashed):  # type: ignore[no-untyped-def]
+    return np.int64(hashed & np.uint64(loss.heads.size - 1))
+
+
+@kernel
+def find_key(loss, hashed):  # type: ignore[no-untyped-def]
+    """The number of the followed key with this hash, or NONE."""
+    key = np.int64(loss.heads[_chain(loss, hashed)]) - 1
+    while key != NONE and loss.keys[key].hash != hashed:
+        key = np.int64(loss.keys[key].after)
+    return key
+
+
+@kernel
+def add_key(loss, hashed):  # type: ignore[no-untyped-def]
+    """Begin to follow a key; it has no entries yet."""
+    numbers = loss.numbers
+    key = numbers[FREE_KEY]
+    if key != NONE:
+        numbers[FREE_KEY] = loss.keys[key].after
+    else:
+        key = numbers[KEYS_USED]
+        numbers[KEYS_USED] = key + 1
+    loss.keys[key].hash = hashed
+    loss.keys[key].head = NONE
+    _link(loss, key)
+    return key
+
+
+@kernel
+def _link(loss, key):  # type: ignore[no-untyped-def]
+    chain = _chain(loss, loss.keys[key].hash)
+    loss.keys[key].after = loss.heads[chain] - 1
+    loss.heads[chain] = key + 1
+
+
+@aside
+def drop_key(loss, key):  # type: ignore[no-untyped-def]
+    """Follow a key no longer; it has no entries."""
+    keys = loss.keys
+    chain = _chain(loss, keys[key].hash)
+    at = np.int64(loss.heads[chain]) - 1
+    if at == key:
+        loss.heads[chain] = keys[key].after + 1
+    else:
+        while keys[at].after != key:
+            at = np.int64(keys[at].after)
+        keys[at].after = keys[key].after
+    keys[key].after = loss.numbers[FREE_KEY]
+    loss.numbers[FREE_KEY] = key
+
+
+@loop
+def link_keys(loss):  # type: ignore[no-untyped-def]
+    """Put all keys into the chains, which are empty."""
+    for key in range(loss.numbers[KEYS_USED]):
+        if loss.keys[key].head != NONE:
+            _link(loss, key)
+
+
+# -- entries --------------------------------------------------------------------------------------
+
+
+@kernel
+def add_entry(loss, key, lo, hi, count, rank, stream):  # type: ignore[no-untyped-def]
+    """Put a new entry before those of a key; its floor is the present one. Returns its number."""
+    numbers, entries = loss.numbers, loss.entries
+    e = numbers[FREE_ENTRY]
+    if e != NONE:
+        numbers[FREE_ENTRY] = entries[e].after
+    else:
+        e = numbers[ENTRIES_USED]
+        numbers[ENTRIES_USED] = e + 1
+    numbers[HELD] += 1
+    entries[e].lo = lo
+    entries[e].hi = hi
+    entries[e].count = count
+    entries[e].rank = rank
+    entries[e].floor = numbers[FLOOR]
+    entries[e].stream = stream
+    entries[e].suspect = 0
+    entries[e].after = loss.keys[key].head
+    loss.keys[key].head = e
+    return e
+
+
+@kernel
+def _free_entry(loss, e):  # type: ignore[no-untyped-def]
+    loss.entries[e].after = loss.numbers[FREE_ENTRY]
+    loss.numbers[FREE_ENTRY] = e
+    loss.numbers[HELD] -= 1
+
+
+@kernel
+def prune_key(loss, core, key, depth):  # type: ignore[no-untyped-def]
+    """Drop the entries of a key that have expired, or lie deeper than it; the largest rank left."""
+    entries = loss.entries
+    best = np.int64(NO_RANK)
+    before = np.int64(NONE)
+    least = loss.numbers[RISES] - depth  # entries of a lower rank are there by the floor only
+    e = np.int64(loss.keys[key].head)
+    while e != NONE:
+        after = np.int64(entries[e].after)
+        below = entries[e].rank < least
+        out = below and entries[e].floor > depth
+        if out or entries[e].hi < oldest_alive(loss, core, entries[e]):
+            if before == NONE:
+                loss.keys[key].head = after
+            else:
+                entries[before].after = after
+            _free_entry(loss, e)
+        else:
+            best = max(best, np.int64(entries[e].rank))
+            loss.numbers[BELOW] += below
+            before = e
+        e = after
+    return best
+
+
+@aside
+def sweep(loss, core):  # type: ignore[no-untyped-def]
+    """Prune all keys, by the present floor; count the entries that the floor alone lets in."""
+    entries, keys = loss.entries, loss.keys
+    loss.numbers[BELOW] = 0
+    for chain in range(loss.heads.size):
+        key = np.int64(loss.heads[chain]) - 1
+        while key != NONE:
+            after = np.int64(keys[key].after)
+            e = np.int64(keys[key].head)
+            while e != NONE:
+                entries[e].floor = max(np.int64(entries[e].floor), loss.numbers[FLOOR])
+                e = np.int64(entries[e].after)
+            if prune_key(loss, core, key, depth_of(lot_of(loss, keys[key].hash))) == NO_RANK:
+                drop_key(loss, key)
+            key = after
+
+
+@aside
+def make_room(loss, core):  # type: ignore[no-untyped-def]
+    """Prune all keys, and lower the chances of rows until an eighth of the entries is free.
+
+    The entries that only the floor lets in may take up a quarter of the room; if they take more,
+    the floor rises, and otherwise the exponent. A floor that was said is kept: then the room grows.
+    """
+    numbers, capacity = loss.numbers, loss.settings.capacity
+    most = capacity - max(capacity // 8, core.settings.lanes + 1)
+    sweep(loss, core)
+    while numbers[HELD] > most and numbers[EXPONENT] < STEEPEST:
+        bounded = numbers[FLOOR] >= loss.settings.highest
+        if bounded and numbers[BELOW] == numbers[HELD]:
+            break  # nothing is left that could be given up
+        floored = 4 * numbers[BELOW] > capacity
+        if floored and not bounded and numbers[FLOOR] < numbers[EXPONENT]:
+            numbers[FLOOR] += 1
+        else:
+            numbers[EXPONENT] += 1
+            numbers[RISES] += 1
+        sweep(loss, core)
+    numbers[FULL_AT] = capacity if numbers[HELD] <= most else 2 * max(capacity, numbers[HELD])
+    for at in range(PIECES + 1):
+        loss.floors[at] = max(loss.floors[at], numbers[FLOOR])
+
+
+@aside
+def coarsen(loss, core, key, stream, rows):  # type: ignore[no-untyped-def]
+    """Merge neighbouring entries of a key in a stream until three quarters of the most are left.
+
+    Those first whose rows times their distance are least.
+    """
+    last = core.lanes[lane_of(core, stream)].last
+    window = np.float64(last if last > 0 else window_of(core, stream))
+    bound = max(1.0, rows) * max(1.0, window) / FINEST
+    left = loss.settings.most + 1
+    while 4 * left > 3 * loss.settings.most and bound < 1e30:
+        left = _merged(loss, key, stream, bound)
+        bound *= 2.0
+
+
+@kernel
+def _merged(loss, key, stream, bound):  # type: ignore[no-untyped-def]
+    """Merge neighbours of the same level up to a bound; returns how many entries are left."""
+    entries = loss.entries
+    left = 0
+    newer = np.int64(NONE)  # the entry of the stream before e, and the entry of any stream
+    before = np.int64(NONE)
+    e = np.int64(loss.keys[key].head)
+    while e != NONE:
+        after = np.int64(entries[e].after)
+        if entries[e].stream == stream and entries[e].suspect == 0:
+            if newer != NONE and _merge(loss, newer, e, bound):
+                entries[before].after = after
+                _free_entry(loss, e)
+                e = after
+                continue
+            newer = e
+            left += 1
+        before = e
+        e = after
+    return left
+
+
+@kernel
+def _merge(loss, one, other, bound):  # type: ignore[no-untyped-def]
+    """Merge an entry into another of its level, if rows times distance are within the bound."""
+    entries = loss.entries
+    if level_of(loss, entries[one]) != level_of(loss, entries[other]):
+        return False
+    lo, hi = min(entries[one].lo, entries[other].lo), max(entries[one].hi, entries[other].hi)
+    count = entries[one].count + entries[other].count
+    if np.float64(count) * np.float64(hi - lo) > bound:
+        return False
+    entries[one].lo = lo
+    entries[one].hi = hi
+    entries[one].count = count
+    entries[one].rank = min(entries[one].rank, entries[other].rank)
+    entries[one].floor = max(entries[one].floor, entries[other].floor)
+    if loss.latest.size > 0:
+        loss.latest[one] = max(loss.latest[one], loss.latest[other])
+    return True

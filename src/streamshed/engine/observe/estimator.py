@@ -1,0 +1,336 @@
+"""The loss estimator of a running join: made, given room, saved and read again; what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.engine.allocation import enough
+from streamshed.engine.batch import NO_NUMBERS, Batch
+from streamshed.engine.component import Arrays, Component
+from streamshed.engine.observe.entries import link_keys
+from streamshed.engine.observe.loss import enter_rows
+from streamshed.engine.observe.state import (
+    CUT,
+    DEEPEST,
+    ENTERED,
+    ENTRIES_USED,
+    FAR,
+    FLOOR,
+    FREE_ENTRY,
+    FREE_KEY,
+    FULL_AT,
+    GROUPS,
+    KEYS_USED,
+    LOGARITHMS,
+    NEWEST,
+    STEP_ENDS,
+    STEPS,
+    TURN_AT,
+    UNSEEN,
+    Loss,
+    LossSettings,
+    loss_layout,
+)
+from streamshed.engine.restore import Rows
+from streamshed.estimates import KeyTally, Tally
+from streamshed.kernels.core import (
+    ARRIVED,
+    BOUNDLESS,
+    FATES,
+    FILTERED,
+    LATE,
+    NEVER,
+    NONE,
+    RESULTS,
+    Core,
+    Field,
+    Memory,
+    Shape,
+)
+from streamshed.kernels.core import NEWEST as NEWEST_SEEN
+from streamshed.kernels.random import GOLDEN
+from streamshed.plan.plan import Plan
+
+CAPACITY = 1 << 12
+"""Entries that a sample may have in any case, if it chooses its rate by itself."""
+PART = 9
+"""Beyond that it may have one for so many rows of the budget: so it takes 5 % of the memory."""
+LARGE = 1 << 20
+"""Entries that it has, if the rate was said, before it comes down to that rate."""
+FEWEST, MOST = 8, 64
+"""Between these is the number of entries of a key in a stream, before neighbours are merged."""
+
+_TALLIES = ("total", "spread", "steps", "step_spread")
+_KEYS = ("distinct",)
+_BY_ENTRY = ("entries", "latest", "keys")
+_MINUTE = 60_000_000
+
+
+def is_estimated(plan: Plan) -> bool:
+    """Whether a join may shed, and it is wanted and possible to estimate what that costs."""
+    sheds = plan.bounded or plan.throttle is not None
+    overdue = plan.spill is not None and plan.spill.deadline is not None
+    return (sheds or overdue) and plan.by_whole_keys and plan.rate != 0
+
+
+class LossEstimator(Component):
+    """The observer of a running join on a shared key.
+
+    Args:
+        plan: the join, with its budgets.
+        shape: how many streams there are.
+        memory: where the arrays are.
+    """
+
+    prefix = "loss."
+    state: Loss
+
+    def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
+        super().__init__(shape, memory)
+        self.plan = plan
+        lasts = [stream.last is not None for stream in plan.streams]
+        self.mixed = any(lasts) and not all(lasts)
+        self.settings = _settings(plan)
+        self.room = self.settings.capacity if plan.rate is None else 0
+        nothing = {name: field.nothing() for name, field in self.layout().items()}
+        self.state = Loss(self.settings, **nothing)
+        self.grow(shape, 0)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Write into new arrays what is not 0."""
+        numbers = self.state.numbers
+        numbers[[FREE_ENTRY, FREE_KEY]] = NONE
+        numbers[[NEWEST, TURN_AT, STEP_ENDS]] = FAR
+        numbers[FULL_AT] = self.settings.capacity
+        self.state.steps["number"] = FAR
+        self.state.logarithm[:] = np.floor(16 * np.log2(1.0 + np.arange(LOGARITHMS)))
+
+    def layout(self) -> dict[str, Field]:
+        """The arrays."""
+        return loss_layout(self.room, self.settings.bits, self.shape.lanes, self.mixed)
+
+    def grow(self, shape: Shape, rows: int) -> None:
+        """Grow with the streams; and with the rows, if the rate was said."""
+        if self.plan.rate is not None:
+            used = int(self.state.numbers[ENTRIES_USED]) if self.state.numbers.size else 0
+            self.room = enough(self.room, used + rows * (shape.lanes + 1))
+        chains = self.state.heads
+        super().grow(shape, rows)
+        if self.state.heads is not chains:
+            self._link()
+
+    def _link(self) -> None:
+        """Put the keys into the chains again."""
+        self.state.heads[:] = 0
+        link_keys(self.state)
+
+    def warm(self, core: Core, nothing: Batch) -> None:
+        """Have everything compiled that the estimator needs."""
+        link_keys(self.state)
+        enter_rows(self.state, core, nothing, NO_NUMBERS)
+
+    def nbytes(self, used: Shape) -> int:
+        """The bytes in use: entries that were never used take none."""
+        return sum(array.nbytes for array in self.in_use().values())
+
+    def in_use(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays, as far as they are or were in use."""
+        numbers = self.state.numbers
+        used = {"keys": int(numbers[KEYS_USED])}
+        return {
+            name: array[: used.get(name, int(numbers[ENTRIES_USED]))]
+            if name in _BY_ENTRY
+            else array
+            for name, array in self.arrays().items()
+        }
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def kept_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays as a checkpoint keeps them."""
+        return self.in_use()
+
+    def save(self) -> dict[str, Any]:
+        """How many entries there are."""
+        return {"room": int(self.state.numbers[ENTRIES_USED])}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Make room for as many."""
+        self.room = max(self.room, saved.get("room", 0))
+
+    def attach(self, shape: Shape, arrays: Arrays, saved: dict[str, Any]) -> None:
+        """Take over the arrays that another process has left."""
+        super().attach(shape, arrays, saved)
+        self.room = len(self.state.entries)
+
+    def restore(self, saved: dict[str, npt.NDArray[Any]], changed: set[str]) -> bool:
+        """Take up the arrays of a checkpoint; False if the sample has to begin anew.
+
+        With another seed, rate or budget lots or room are others; what was tallied stays.
+        """
+        same = not changed & {"estimate", "seed", "budget", "queue", "throttle", "overflow"}
+        chosen = self.layout()
+        if not same:
+            kept = _TALLIES if "seed" in changed else (*_TALLIES, *_KEYS)
+            chosen = {name: form for name, form in chosen.items() if name in kept}
+        arrays = self.arrays()
+        for name, form in chosen.items():
+            found = saved.get(self.prefix + name)
+            if form.kept and found is not None:
+                arrays[name][: len(found)] = found
+        if same:
+            self._link()
+        elif self.prefix + "numbers" in saved and "seed" not in changed:
+            self.state.numbers[CUT] = saved[self.prefix + "numbers"][CUT]
+        return same and self.prefix + "numbers" in saved
+
+    def begin_anew(self, core: Core, rows: Rows, results: int, known: bool) -> None:
+        """Begin with the rows that are stored: what they complete from here on will be known.
+
+        Args:
+            core: the state of the join.
+            rows: that are stored.
+            results: made so far.
+            known: whether what was missed so far was tallied; otherwise it is taken as nothing.
+        """
+        counts = core.counts.reshape(-1, FATES)
+        entered = counts[:, ARRIVED] - counts[:, FILTERED] - counts[:, LATE]
+        self.state.entered[: len(entered)] = entered
+        self.state.numbers[ENTERED] = entered.sum()
+        if not known:
+            for name in ("exact", "certain", "seen"):
+                self.state.total[name] = results
+        enter_rows(self.state, core, rows.batch, _positions(core, rows))
+
+    # -- what it says ----------------------------------------------------------------------------
+
+    @property
+    def rate(self) -> float:
+        """The part of all keys that is followed at present, whatever they promise."""
+        return float(2.0 ** -int(self.state.numbers[FLOOR]))
+
+    def tally(self, made: int) -> Tally:
+        """What is known of all results so far, of which so many were made."""
+        state = self.state
+        return self._tally(state.total, state.spread.reshape(2, GROUPS), made)
+
+    def tally_lately(self, core: Core, rejected: int) -> Tally:
+        """The same in the last minute, or window."""
+        state = self.state
+        now = int(state.numbers[ENTERED])
+        if core.settings.timed:
+            now = max(int(core.numbers[NEWEST_SEEN]), int(state.numbers[NEWEST]))
+        recent = state.steps["number"] > now // self.settings.step - STEPS
+        if now in (FAR, NEVER) or not recent.any():
+            return Tally()
+        made = int(core.numbers[RESULTS]) - int(state.steps["results"][recent].min())
+        spread = state.step_spread.reshape(STEPS, 2, GROUPS)[recent].sum(axis=0)
+        return self._tally(state.steps[recent], spread, max(0, made - rejected))
+
+    def _tally(
+        self, tallies: npt.NDArray[Any], spread: npt.NDArray[np.float64], made: int
+    ) -> Tally:
+        sums = {
+            name: float(tallies[name].sum())
+            for name in ("exact", "certain", "seen", "coarse", "hidden")
+        }
+        left_out = int(self.state.floors.max()) > 0
+        return Tally(
+            made=float(made),
+            **sums,
+            variance=_variance(spread[0]),
+            hidden_variance=_variance(spread[1]),
+            weight=max(float(tallies["weight"].max()), 1 / self.rate if left_out else 0.0),
+        )
+
+    def key_tally(self) -> KeyTally:
+        """What is known of the keys that have results."""
+        distinct = self.state.distinct[self.state.distinct["used"] != 0]
+        cut = int(self.state.numbers[CUT])
+        depth = _depths(distinct["hash"], self.settings.salt)
+        level = np.maximum(distinct["level"].astype(np.int64), cut)
+        stands = 2.0 ** level[(depth >= level) & (distinct["level"] < UNSEEN)]
+        made = 2.0**cut * float((distinct["made"] != 0).sum())
+        return KeyTally(
+            keys=float(stands.sum()),
+            keys_certain=float((stands == 1).sum()),
+            keys_variance=float((stands * (stands - 1)).sum()),
+            keys_made=made,
+            keys_made_variance=made * (2.0**cut - 1),
+            keys_weight=max(1 / self.rate, float(stands.max(initial=1.0))),
+        )
+
+
+def _settings(plan: Plan) -> LossSettings:
+    capacity = LARGE
+    if plan.rate is None:
+        capacity = max(CAPACITY, _budget(plan) // PART)
+    width = max(64, min(capacity, CAPACITY) if plan.rate is not None else capacity)
+    return LossSettings(
+        salt=np.uint64((plan.seed + 1) * int(GOLDEN) % 2**64),
+        capacity=capacity,
+        bits=(width - 1).bit_length(),
+        most=BOUNDLESS if plan.rate == 1 else min(MOST, max(FEWEST, capacity // 32)),
+        highest=DEEPEST if plan.rate is None else int(np.floor(-np.log2(plan.rate))),
+        step=-(-lately(plan) // STEPS),
+    )
+
+
+def _budget(plan: Plan) -> int:
+    """The rows that all budgets together allow."""
+    return plan.total or sum(stream.rows or 0 for stream in plan.streams)
+
+
+def lately(plan: Plan) -> int:
+    """What "lately" means: a minute, or else the longest window (in time, or in rows of all)."""
+    if pa.types.is_timestamp(plan.time_type):
+        return _MINUTE
+    windows = [stream.window for stream in plan.streams if stream.window is not None]
+    return max(1, max(windows) if windows else sum(stream.last or 0 for stream in plan.streams))
+
+
+def _positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:
+    """The times of rows, or where their stream has a row window their numbers in it."""
+    positions = rows.batch.time.copy()
+    counts = core.counts.reshape(-1, FATES)
+    for stream in np.unique(rows.batch.stream).tolist():
+        lane = 0 if core.settings.by else stream
+        last = int(core.lanes["last"][lane])
+        if last == 0:
+            continue
+        start = stream * last if core.settings.by else int(core.lanes["recent"][lane])
+        ring = core.recent["arrival"][start : start + last]
+        fates = counts[stream]
+        entered = int(fates[ARRIVED] - fates[FILTERED] - fates[LATE])
+        numbers = entered - (entered - 1 - np.arange(last)) % last
+        mine = rows.batch.stream == stream
+        order = np.argsort(ring)
+        places = order[np.searchsorted(ring, rows.arrivals[mine], sorter=order)]
+        positions[mine] = numbers[places]
+    return positions
+
+
+def _variance(groups: npt.NDArray[np.float64]) -> float:
+    """The variance of a sum over random groups, from their differences."""
+    off = groups - groups.mean()
+    return float(off @ off) * GROUPS / (GROUPS - 1)
+
+
+def _depths(hashes: npt.NDArray[np.uint64], salt: np.uint64) -> npt.NDArray[np.int64]:
+    """The depths of keys, as `state.depth_of` finds them."""
+    word = hashes ^ salt
+    with np.errstate(over="ignore"):
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    word ^= word >> np.uint64(31)
+    depth = np.zeros(len(word), np.int64)
+    for bits in (32, 16, 8, 4, 2, 1):
+        empty = word >> np.uint64(64 - bits) == 0
+        depth += bits * empty
+        word = np.where(empty, word << np.uint64(bits), word)
+    return np.minimum(depth, DEEPEST)

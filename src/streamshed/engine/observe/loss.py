@@ -1,0 +1,365 @@
+"""The loss estimator: what would a join make if nothing were shed?
+
+It sees every row that comes, and follows those of the keys that promise most results, and some of
+all others, by lot; docs/meaning.md (What shedding costs) has the rules. As it estimates what the
+join would make, and not what is shed, no policy can bias it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamshed.engine.observe import hooks
+from streamshed.engine.observe.counting import (
+    count_hidden,
+    count_results,
+    gather,
+    release_slots,
+)
+from streamshed.engine.observe.distinct import note_key
+from streamshed.engine.observe.entries import (
+    add_entry,
+    add_key,
+    coarsen,
+    drop_key,
+    find_key,
+    make_room,
+    prune_key,
+    sweep,
+)
+from streamshed.engine.observe.state import (
+    ENTERED,
+    EXPONENT,
+    FAR,
+    FLOOR,
+    FULL_AT,
+    GROUPS,
+    HELD,
+    LEVELS,
+    NEWEST,
+    PIECES,
+    RESULTS_BEFORE,
+    RISES,
+    SINCE,
+    STEP_ENDS,
+    STEP_PLACE,
+    STEPS,
+    STREAMS,
+    TURN_AT,
+    UNSEEN,
+    Loss,
+    cells_of,
+    count_in_sketch,
+    depth_of,
+    lot_of,
+    most_in_sketch,
+    promise_of,
+    rows_in_sketch,
+)
+from streamshed.kernels.compiling import aside, implements, kernel, loop
+from streamshed.kernels.core import BOUNDLESS, NONE, RESULTS
+from streamshed.kernels.table import lane_of
+
+HIGHEST_RANK = 40
+"""Promises above the exponent by more than this are alike."""
+FADED = 24
+"""After so many pieces of a window nothing is left in the sketch."""
+
+
+class MadeLater(NamedTuple):
+    """The observer of rows that come back from disk: they were seen when they came."""
+
+    loss: Loss
+
+
+@implements(hooks.observe, Loss)
+def _observe(loss, core, rows, at):  # type: ignore[no-untyped-def]
+    loss.numbers[RESULTS_BEFORE] = core.numbers[RESULTS]
+    position = _arrive(loss, core, np.int64(rows.stream[at]), rows.time[at])
+    _open_step(loss, core)
+    _enter(loss, core, rows.hash[at], np.int64(rows.stream[at]), rows.time[at], position, True)
+
+
+@implements(hooks.on_made, Loss)
+def _on_made(loss, core, rows, at):  # type: ignore[no-untyped-def]
+    if core.numbers[RESULTS] > loss.numbers[RESULTS_BEFORE]:
+        note_key(loss, rows.hash[at], UNSEEN, True)
+
+
+@implements(hooks.observe, MadeLater)
+def _observe_later(later, core, rows, at):  # type: ignore[no-untyped-def]
+    later.loss.numbers[RESULTS_BEFORE] = core.numbers[RESULTS]
+
+
+@implements(hooks.on_made, MadeLater)
+def _on_made_later(later, core, rows, at):  # type: ignore[no-untyped-def]
+    hooks.on_made(later.loss, core, rows, at)
+
+
+@loop
+def enter_rows(loss, core, batch, positions):  # type: ignore[no-untyped-def]
+    """Follow rows that are stored already, as a sample begins anew; they complete nothing now."""
+    for i in range(batch.time.size):
+        loss.numbers[NEWEST] = max(loss.numbers[NEWEST], batch.time[i])
+        _enter(
+            loss, core, batch.hash[i], np.int64(batch.stream[i]), batch.time[i], positions[i], False
+        )
+
+
+@kernel
+def _enter(loss, core, hashed, stream, time, position, counted):  # type: ignore[no-untyped-def]
+    """Count a row in the sketch, and follow it if its key is followed, or is deep enough."""
+    lanes = core.settings.lanes
+    lot = lot_of(loss, hashed)
+    first, second = cells_of(loss, hashed)
+    promise = promise_of(loss, lanes, first, second)
+    count_in_sketch(loss, lanes, first, second, lane_of(core, stream))
+    key = find_key(loss, hashed)
+    if key != NONE or depth_of(lot) >= _level(loss, promise):
+        _follow(
+            loss, core, hashed, lot, key, stream, time, position, first, second, promise, counted
+        )
+
+
+@kernel
+def _level(loss, promise):  # type: ignore[no-untyped-def]
+    """The level of a newcomer whose key is not followed."""
+    return min(loss.numbers[EXPONENT] - promise, loss.numbers[FLOOR])
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+@kernel
+def _arrive(loss, core, stream, time):  # type: ignore[no-untyped-def]
+    """Let a row come; returns its position: its time, or its number in its stream's row window."""
+    numbers = loss.numbers
+    numbers[ENTERED] += 1
+    loss.entered[stream] += 1
+    numbers[STREAMS] += loss.entered[stream] == 1
+    lane = lane_of(core, stream)
+    in_rows = core.lanes[lane].last > 0
+    turns = in_rows and _rows_of(loss, core, lane) >= loss.turn_at[lane]
+    if time > numbers[NEWEST]:
+        numbers[NEWEST] = time
+        turns = turns or time >= numbers[TURN_AT]
+    if turns and (numbers[SINCE] >= (1 << loss.settings.bits) >> 2 or loss.piece[lane] == FAR):
+        _turn(loss, core)
+    return loss.entered[stream] if in_rows else time
+
+
+@kernel
+def _rows_of(loss, core, lane):  # type: ignore[no-untyped-def]
+    """The rows that have come in a lane."""
+    return loss.numbers[ENTERED] if core.settings.by else loss.entered[lane]
+
+
+@aside
+def _turn(loss, core):  # type: ignore[no-untyped-def]
+    """Let the sketch fade lane by lane; raise the chances again where the sample has room."""
+    numbers = loss.numbers
+    numbers[SINCE] = 0
+    numbers[TURN_AT] = BOUNDLESS
+    longest = _longest(core)
+    turned = False
+    for lane in range(core.settings.lanes):
+        number = _present_piece(loss, core, lane)
+        if number <= loss.piece[lane]:
+            continue
+        _fade(loss, core.settings.lanes, lane, min(FADED, number - loss.piece[lane]))
+        if lane == longest:
+            turned = True
+            for piece in range(max(loss.piece[lane] + 1, number - PIECES), number + 1):
+                loss.floors[piece % (PIECES + 1)] = numbers[FLOOR]
+        loss.piece[lane] = number
+    if turned and numbers[EXPONENT] + numbers[FLOOR] > 0:
+        few = loss.settings.capacity // 4
+        if numbers[HELD] >= few:
+            sweep(loss, core)
+        if numbers[HELD] < few:
+            numbers[EXPONENT] = max(0, numbers[EXPONENT] - 1)
+            numbers[FLOOR] = max(0, numbers[FLOOR] - 1)
+
+
+@kernel
+def _longest(core):  # type: ignore[no-untyped-def]
+    """The lane of the longest window: of time, if there is one."""
+    longest = 0
+    for lane in range(core.settings.lanes):
+        last, most = core.lanes[lane].last, core.lanes[longest].last
+        longer = core.lanes[lane].window > core.lanes[longest].window
+        if last > most > 0 or (last == 0 and (most > 0 or longer)):
+            longest = lane
+    return longest
+
+
+@kernel
+def _present_piece(loss, core, lane):  # type: ignore[no-untyped-def]
+    """The number of the present piece of a lane's window; notes where the next one begins."""
+    last = core.lanes[lane].last
+    if last > 0:
+        rows = last * (loss.numbers[STREAMS] if core.settings.by else 1)
+        length = max(1, -(-rows // PIECES))
+        number = _rows_of(loss, core, lane) // length
+        loss.turn_at[lane] = (number + 1) * length
+    else:
+        length = max(1, -(-core.lanes[lane].window // PIECES))
+        number = loss.numbers[NEWEST] // length
+        loss.numbers[TURN_AT] = min(loss.numbers[TURN_AT], (number + 1) * length)
+    return number
+
+
+@kernel
+def _fade(loss, lanes, lane, times):  # type: ignore[no-untyped-def]
+    """Let the counts of a lane lose a quarter, so many times."""
+    for cell in range(2 << loss.settings.bits):
+        count = np.int64(loss.cells[cell * lanes + lane])
+        if count > 0:
+            for _ in range(times):
+                count -= (count + 3) >> 2
+            loss.cells[cell * lanes + lane] = count
+    for _ in range(times):
+        loss.counted[lane] -= loss.counted[lane] >> 2
+
+
+@kernel
+def _open_step(loss, core):  # type: ignore[no-untyped-def]
+    """Begin the next step of time, if it is time for it."""
+    now = loss.numbers[NEWEST] if core.settings.timed else loss.numbers[ENTERED]
+    if now >= loss.numbers[STEP_ENDS]:
+        _begin_step(loss, core, now)
+
+
+@aside
+def _begin_step(loss, core, now):  # type: ignore[no-untyped-def]
+    number = now // loss.settings.step
+    place = number % STEPS
+    loss.numbers[STEP_PLACE] = place
+    loss.numbers[STEP_ENDS] = (number + 1) * loss.settings.step
+    loss.steps[place].number = number
+    loss.steps[place].results = core.numbers[RESULTS]
+    loss.steps[place].exact = 0.0
+    loss.steps[place].certain = 0.0
+    loss.steps[place].seen = 0.0
+    loss.steps[place].coarse = 0.0
+    loss.steps[place].hidden = 0.0
+    loss.steps[place].weight = 0.0
+    loss.step_spread[place * 2 * GROUPS : (place + 1) * 2 * GROUPS] = 0.0
+
+
+# -- following ------------------------------------------------------------------------------------
+
+
+@aside
+def _follow(  # type: ignore[no-untyped-def]
+    loss, core, hashed, lot, key, stream, time, position, first, second, promise, counted
+):
+    """Count what a row completes whose key is followed, or enters, and follow it."""
+    numbers, lanes, depth = loss.numbers, core.settings.lanes, depth_of(lot)
+    if numbers[HELD] + lanes + 1 > numbers[FULL_AT]:
+        make_room(loss, core)
+        key = find_key(loss, hashed)
+    if key == NONE and depth < _level(loss, promise):
+        return
+    rank = min(promise - numbers[EXPONENT], HIGHEST_RANK) + numbers[RISES]
+    if key != NONE:
+        # Who was promising stays followed while a row of it is alive.
+        rank = max(rank, prune_key(loss, core, key, depth))
+    else:
+        key = add_key(loss, hashed)
+        if depth < _highest_floor(loss):
+            _suspect(loss, core, key, stream, rank, first, second)
+    partners = gather(loss, core, key, stream, time, position, rank)
+    if counted and partners.slots + 1 >= core.settings.at_least:
+        found = count_results(loss, core, key, stream, time, partners)
+        if found.exact > 0:
+            _tally(loss, core, lot, stream, partners, found)
+            note_key(loss, hashed, found.lowest, False)
+    release_slots(loss, partners.slots)
+    _store(loss, core, key, depth, stream, time, position, rank, partners)
+
+
+@kernel
+def _highest_floor(loss):  # type: ignore[no-untyped-def]
+    """The highest floor of the last window: keys that are as deep have been followed since."""
+    highest = np.int64(0)
+    for at in range(PIECES + 1):
+        highest = max(highest, loss.floors[at])
+    return highest
+
+
+@kernel
+def _suspect(loss, core, key, stream, rank, first, second):  # type: ignore[no-untyped-def]
+    """Note that a key that enters may have rows that were not followed, as the sketch says."""
+    lanes = core.settings.lanes
+    for lane in range(lanes):
+        own = np.int64(lane == lane_of(core, stream))  # the newcomer is in the sketch already
+        likely = rows_in_sketch(loss, lanes, first, second, lane) - own
+        most = most_in_sketch(loss, lanes, first, second, lane) - own
+        if most > 0:
+            in_rows = core.lanes[lane].last > 0
+            now = _rows_of(loss, core, lane) if in_rows else loss.numbers[NEWEST]
+            e = add_entry(loss, key, max(0, likely), now, most, rank, lane)
+            loss.entries[e].suspect = 1
+
+
+@kernel
+def _tally(loss, core, lot, stream, partners, found):  # type: ignore[no-untyped-def]
+    """Add the results of a newcomer to the tallies, since the beginning and of the step."""
+    coarse, hidden, hidden_spread = 0.0, 0.0, 0.0
+    if partners.cut > 0:
+        coarse = found.exact * min(1.0, partners.cut / _fewest(loss, partners))
+    if partners.suspect != NONE:
+        weight = 2.0**partners.suspect
+        hidden = weight * count_hidden(loss, core, stream, partners, found.seen)
+        # Of what other keys hid at the same time some was followed: this is half the way there.
+        levels = np.float64(depth_of(lot) + 1 + _highest_floor(loss))
+        hidden_spread = hidden * 2.0 ** (0.25 * levels - 0.5 * partners.suspect)
+    place = loss.numbers[STEP_PLACE]
+    _add(loss.total, 0, found, coarse, hidden)
+    _add(loss.steps, place, found, coarse, hidden)
+    group = np.int64(lot & np.uint64(GROUPS - 1))
+    loss.spread[group] += found.spread
+    loss.spread[GROUPS + group] += hidden_spread
+    loss.step_spread[place * 2 * GROUPS + group] += found.spread
+    loss.step_spread[(place * 2 + 1) * GROUPS + group] += hidden_spread
+
+
+@kernel
+def _fewest(loss, partners):  # type: ignore[no-untyped-def]
+    """The partners in the stream that has fewest."""
+    fewest = np.inf
+    for slot in range(partners.slots):
+        fewest = min(fewest, loss.partners[slot * LEVELS + partners.top])
+    return fewest
+
+
+@kernel
+def _add(tallies, place, found, coarse, hidden):  # type: ignore[no-untyped-def]
+    tallies[place].exact += found.exact
+    tallies[place].certain += found.certain
+    tallies[place].seen += found.seen
+    tallies[place].coarse += coarse
+    tallies[place].hidden += hidden
+    tallies[place].weight = max(tallies[place].weight, found.weight)
+
+
+@kernel
+def _store(loss, core, key, depth, stream, time, position, rank, partners):  # type: ignore[no-untyped-def]
+    """Follow a newcomer, if its key is deep enough for its level."""
+    if depth < min(loss.numbers[RISES] - rank, loss.numbers[FLOOR]):
+        if loss.keys[key].head == NONE:
+            drop_key(loss, key)
+        return
+    if partners.same != NONE:
+        loss.entries[partners.same].count += 1
+        if loss.latest.size > 0:
+            loss.latest[partners.same] = max(loss.latest[partners.same], time)
+        return
+    e = add_entry(loss, key, position, position, 1.0, rank, stream)
+    if loss.latest.size > 0:
+        loss.latest[e] = time
+    if partners.own + 1 > loss.settings.most:
+        coarsen(loss, core, key, stream, partners.own_rows + 1.0)

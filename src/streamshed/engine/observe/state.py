@@ -1,0 +1,306 @@
+"""The state of the loss estimator: a sketch of all rows, the rows that are followed, and tallies.
+
+Every key has a *lot*, drawn from its hash and the seed, and so a *depth*: the number of leading
+zeros of the lot. Every row has a *level*, which follows from the rows that came and never from
+lots; the row is followed if its key is at least as deep, which has the chance 2^-level.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.kernels.compiling import kernel
+from streamshed.kernels.core import CLOCK, NEVER, NONE, Field
+from streamshed.kernels.machine import bit_length
+from streamshed.kernels.random import mix
+from streamshed.kernels.table import lane_of, sweep_of
+
+PIECES = 4
+"""Pieces of a window: after each, all counts of the sketch lose a quarter."""
+ROW_UNITS = 8
+"""What a row counts in the sketch: cells are in eighths of a row, so that they fade smoothly."""
+DEEPEST = 60
+"""The depth beyond which keys are not told apart."""
+LEVELS = DEEPEST + 2
+GROUPS = 128
+"""Random groups of keys, from whose differences the precision of an estimate is known."""
+STEPS = 12
+"""Steps in which the last minute goes by."""
+DISTINCT_KEYS = 2048
+"""Keys with a result that are remembered, to count them all."""
+LOGARITHMS = 4096
+"""Rows of which the logarithm is in a table."""
+FAR = -(2**62)
+"""Before all times."""
+
+# The scalars of the state, in `Loss.numbers`.
+(
+    EXPONENT,  # a row of promise q has the level EXPONENT - q, but no more than the floor
+    RISES,  # how often the exponent rose; it lowers the chances of all rows alike
+    FLOOR,  # the highest level of all: every key is followed with the chance 2^-FLOOR at least
+    FREE_ENTRY,
+    ENTRIES_USED,
+    HELD,  # entries in use
+    FREE_KEY,
+    KEYS_USED,
+    BELOW,  # entries that only the floor lets in
+    FULL_AT,  # entries in use at which room is made
+    NEWEST,  # the newest time
+    ENTERED,  # all rows
+    STREAMS,  # streams that have rows
+    TURN_AT,  # the time at which the next piece of a window begins
+    SINCE,  # rows since the last one began
+    STEP_PLACE,
+    STEP_ENDS,
+    RESULTS_BEFORE,  # of the row at hand
+    CUT,  # keys below this depth are not remembered as having a result
+    DISTINCT,  # those that are
+) = range(20)
+NUMBERS = 20
+
+ENTRY = np.dtype(
+    [
+        ("lo", np.int64),  # the first and the last time of the rows; in a row window their numbers
+        ("hi", np.int64),
+        ("count", np.float32),
+        ("stream", np.int32),
+        ("after", np.int32),
+        ("rank", np.int16),  # the level is RISES - rank, but no more than the floor
+        ("floor", np.uint8),
+        ("suspect", np.uint8),
+    ],
+    align=True,
+)
+"""Followed rows of a key and a stream.
+
+A *suspect* entry stands for rows of a lane that may have come before the key was followed: `lo` of
+them by the sketch, `count` at most. They are in no estimate, but widen its interval.
+"""
+
+KEY = np.dtype([("hash", np.uint64), ("head", np.int32), ("after", np.int32)], align=True)
+"""A key that is followed: its entries, the newest first (NONE if it is unused), and its chain."""
+
+TALLY = np.dtype(
+    [
+        ("number", np.int64),  # of the step, where there are steps
+        ("results", np.int64),  # results made before the step
+        ("exact", np.float64),  # results without shedding, each counted for all it stands for
+        ("certain", np.float64),  # those that were seen for certain
+        ("seen", np.float64),  # those that were seen, each counted once
+        ("coarse", np.float64),  # those whose members may be just outside of their windows
+        ("hidden", np.float64),  # what keys may have made besides before they were followed
+        ("weight", np.float64),  # the largest number of results for which one stood
+    ],
+    align=True,
+)
+
+DISTINCT_KEY = np.dtype(
+    [("hash", np.uint64), ("level", np.int8), ("made", np.uint8), ("used", np.uint8)], align=True
+)
+"""A key that has a result: the smallest level at which one was seen, UNSEEN if none was, and
+whether the join made one."""
+UNSEEN = 127
+
+_SKETCH_SALT = np.uint64(0x5851F42D4C957F2D)
+_32 = np.uint64(32)
+_64 = 64
+
+
+class LossSettings(NamedTuple):
+    """What the estimator was told, as scalars."""
+
+    salt: np.uint64  # makes lots of hashes
+    capacity: int  # entries
+    bits: int  # a row of cells of the sketch has 2^bits of them
+    most: int  # entries of a key in a stream, before neighbours are merged
+    highest: int  # the floor never rises above this
+    step: int  # the length of a step of time, or in rows
+
+
+class Loss(NamedTuple):
+    """The arrays."""
+
+    settings: LossSettings
+    numbers: npt.NDArray[np.int64]
+    cells: npt.NDArray[np.uint16]  # the sketch: two rows of cells, each by lane
+    counted: npt.NDArray[np.int64]  # by lane: all that is in the cells of a row
+    piece: npt.NDArray[np.int64]  # by lane: the present piece of its window
+    turn_at: npt.NDArray[np.int64]  # by lane with a row window: where the next piece begins
+    floors: npt.NDArray[np.int64]  # the highest floor in each piece of the longest window
+    entered: npt.NDArray[np.int64]  # by stream: the rows that came
+    entries: npt.NDArray[Any]
+    latest: npt.NDArray[np.int64]  # by entry: its last time, if there are both kinds of windows
+    keys: npt.NDArray[Any]
+    heads: npt.NDArray[np.int32]  # chains of keys by hash: the first key + 1, or 0
+    total: npt.NDArray[Any]  # the tally since the beginning
+    spread: npt.NDArray[np.float64]  # by (what, group): of what is seen, and of what is hidden
+    steps: npt.NDArray[Any]  # a ring: the tallies of the last minute, step by step
+    step_spread: npt.NDArray[np.float64]  # by (step, what, group)
+    distinct: npt.NDArray[Any]  # keys with a result: open addressing
+    spare: npt.NDArray[Any]  # the same, while it is rebuilt
+    partners: npt.NDArray[np.float64]  # room to work: by (slot of a stream, level)
+    led: npt.NDArray[np.float64]  # by slot: partners that are older than the latest member
+    suspects: npt.NDArray[np.float64]  # by (lane, which): likely rows, and at most
+    slot_of: npt.NDArray[np.int32]  # by stream
+    streams: npt.NDArray[np.int32]  # by slot
+    logarithm: npt.NDArray[np.int16]  # 16·log2(1 + n), rounded down
+
+
+def loss_layout(room: int, bits: int, lanes: int, mixed: bool) -> dict[str, Field]:
+    """The arrays of a `Loss`.
+
+    Args:
+        room: entries, and keys.
+        bits: of the width of the sketch.
+        lanes: lanes of the join.
+        mixed: whether there are windows of time and windows of rows.
+    """
+
+    def once(dtype: npt.DTypeLike, times: int, kept: bool = True) -> Field:
+        return Field("once", dtype, 0, times, kept)
+
+    return {
+        "numbers": once(np.int64, NUMBERS),
+        "cells": once(np.uint16, (2 << bits) * lanes),
+        "counted": once(np.int64, lanes),
+        "piece": Field("once", np.int64, FAR, lanes, kept=True),
+        "turn_at": Field("once", np.int64, FAR, lanes, kept=True),
+        "floors": once(np.int64, PIECES + 1),
+        "entered": Field("stream", np.int64, kept=True),
+        "entries": once(ENTRY, room),
+        "latest": once(np.int64, room if mixed else 0),
+        "keys": once(KEY, room),
+        "heads": once(np.int32, 1 << (max(64, room) - 1).bit_length(), kept=False),
+        "total": once(TALLY, 1),
+        "spread": once(np.float64, 2 * GROUPS),
+        "steps": once(TALLY, STEPS),
+        "step_spread": once(np.float64, STEPS * 2 * GROUPS),
+        "distinct": once(DISTINCT_KEY, 2 * DISTINCT_KEYS),
+        "spare": once(DISTINCT_KEY, 2 * DISTINCT_KEYS, kept=False),
+        "partners": Field("stream", np.float64, 0, LEVELS),
+        "led": Field("stream", np.float64),
+        "suspects": once(np.float64, 2 * lanes, kept=False),
+        "slot_of": Field("stream", np.int32, NONE),
+        "streams": Field("stream", np.int32),
+        "logarithm": once(np.int16, LOGARITHMS, kept=False),
+    }
+
+
+@kernel
+def lot_of(loss, hashed):  # type: ignore[no-untyped-def]
+    """The number that decides whether a key is followed; its place in tables says nothing."""
+    return mix(hashed ^ loss.settings.salt)
+
+
+@kernel
+def depth_of(lot):  # type: ignore[no-untyped-def]
+    """The leading zeros of a lot: a row of level c is followed if its key is that deep."""
+    return min(_64 - bit_length(lot), DEEPEST)
+
+
+@kernel
+def level_of(loss, entry):  # type: ignore[no-untyped-def]
+    """The level of an entry: the chance of its rows to be followed is 2^-level."""
+    return max(0, min(loss.numbers[RISES] - np.int64(entry.rank), np.int64(entry.floor)))
+
+
+# -- windows --------------------------------------------------------------------------------------
+
+
+@kernel
+def window_of(core, stream):  # type: ignore[no-untyped-def]
+    """The time window of a stream, without bounds where it is a row window."""
+    return core.lanes[sweep_of(core, stream)].window
+
+
+@kernel
+def oldest_partner(loss, core, stream, time):  # type: ignore[no-untyped-def]
+    """The least time, or number, of rows of a stream that a result of a time may have."""
+    last = core.lanes[lane_of(core, stream)].last
+    if last > 0:
+        return loss.entered[stream] - last + 1
+    return time - window_of(core, stream)
+
+
+@kernel
+def oldest_alive(loss, core, entry):  # type: ignore[no-untyped-def]
+    """The least time, or number, of rows that may still be partners of rows to come."""
+    stream = np.int64(entry.stream)
+    if entry.suspect != 0 and core.settings.by:  # of some stream of the only lane
+        last, window = core.lanes[0].last, core.lanes[0].window
+        entered = loss.numbers[ENTERED]
+        last *= loss.numbers[STREAMS]
+    else:
+        last, window = core.lanes[lane_of(core, stream)].last, window_of(core, stream)
+        entered = loss.entered[stream]
+    if last > 0:
+        return entered - last + 1
+    clock = core.numbers[CLOCK]
+    return np.int64(FAR) if clock == NEVER else clock - core.settings.late - window
+
+
+@kernel
+def latest_time(loss, e):  # type: ignore[no-untyped-def]
+    """The time of the last row of an entry."""
+    return loss.latest[e] if loss.latest.size > 0 else loss.entries[e].hi
+
+
+# -- sketch ---------------------------------------------------------------------------------------
+
+
+@kernel
+def cells_of(loss, hashed):  # type: ignore[no-untyped-def]
+    """The two cells of a key."""
+    word = mix(hashed ^ _SKETCH_SALT)
+    mask = (1 << loss.settings.bits) - 1
+    return np.int64(word) & mask, (np.int64(word >> _32) & mask) + mask + 1
+
+
+@kernel
+def rows_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
+    """The rows of a key in a lane, faded: the smaller cell, less half the mean of all as noise."""
+    found = np.int64(min(loss.cells[first * lanes + lane], loss.cells[second * lanes + lane]))
+    noise = loss.counted[lane] >> (loss.settings.bits + 1)
+    return max(0, found - noise) // ROW_UNITS
+
+
+@kernel
+def most_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
+    """The same, at most."""
+    found = np.int64(min(loss.cells[first * lanes + lane], loss.cells[second * lanes + lane]))
+    return (found + ROW_UNITS - 1) // ROW_UNITS
+
+
+@kernel
+def count_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
+    """Count a row in the smaller of its two cells, or in both if they are equal."""
+    cells, most = loss.cells, 65535 - ROW_UNITS
+    one, other = cells[first * lanes + lane], cells[second * lanes + lane]
+    if one <= other and one < most:
+        cells[first * lanes + lane] = one + ROW_UNITS
+    if other <= one and other < most:
+        cells[second * lanes + lane] = other + ROW_UNITS
+    loss.counted[lane] += ROW_UNITS
+    loss.numbers[SINCE] += 1
+
+
+@kernel
+def promise_of(loss, lanes, first, second):  # type: ignore[no-untyped-def]
+    """The promise of a key: log2 of the product of (1 + rows) over lanes, to the power 3/2."""
+    promise = 0
+    for lane in range(lanes):
+        promise += _logarithm(loss, rows_in_sketch(loss, lanes, first, second, lane))
+    return (promise * 3) >> 5
+
+
+@kernel
+def _logarithm(loss, rows):  # type: ignore[no-untyped-def]
+    """16·log2(1 + rows), rounded down."""
+    more = 0
+    while rows >= LOGARITHMS - 1:
+        rows >>= 1
+        more += 16
+    return np.int64(loss.logarithm[rows]) + more
