@@ -37,8 +37,7 @@ test: lint  ## lint, then the tests and doctests
 # The kernels read and write memory unchecked; once in a while the same tests run with every access
 # checked.
 test-slow: setup  ## the long suites
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba_cache/checked \
-		$(PYTEST) tests/test_contract.py tests/test_nested.py tests/test_restart.py \
+	NUMBA_BOUNDSCHECK=1 $(PYTEST) tests/test_contract.py tests/test_nested.py tests/test_restart.py \
 		tests/test_through.py tests/test_churn.py tests/test_spill.py tests/test_graph.py \
 		tests/test_queue.py tests/test_pacing.py tests/test_throttle.py tests/lab/baselines \
 		tests/lab/network $(PYTEST_ARGS)
@@ -54,5 +53,5 @@ lock: setup  ## pin the dependencies of pyproject.toml in requirements.lock
 	scripts/lock.sh $(LOCK_ARGS)
 
 clean:  ## remove caches and build outputs (.venv stays)
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .numba_cache
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -70,7 +70,7 @@ class _Disturbed:
     ) -> Iterator[Any]:
         self._now("before")
         for row in super().handleInputRows(key, rows, timerValues):
-            self._now("after" if row.kind == ACCOUNTS else "within")
+            self._now("after" if row.kind[0] == ACCOUNTS else "within")
             yield row
 
     def _now(self, moment: Moment) -> None:

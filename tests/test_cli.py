@@ -195,7 +195,7 @@ def test_a_run_that_fails_leaves_the_earlier_results_alone(files, tmp_path):
 
 
 def test_the_demo_shows_what_each_policy_keeps():
-    done = run("demo", "--here", "--rows", 2_000, "--policy", "exact", "--policy", "oldest")
+    done = run("demo", "--here", "--arrivals", 2_000, "--policy", "exact", "--policy", "oldest")
     lines = done.stdout.splitlines()
     exact, oldest = (
         next(line for line in lines if line.startswith(f"│ {name}")) for name in ("exact", "oldest")

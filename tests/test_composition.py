@@ -209,7 +209,9 @@ def test_features_compose_with_each_other(kind: Kind, one: str, other: str) -> N
     check(kind, one, other)
 
 
-@pytest.mark.parametrize(("kind", "feature"), NO, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "feature"), NO, ids=[f"{kind}-{feature.name}" for kind, feature in NO]
+)
 def test_what_does_not_compose_says_why(kind: Kind, feature: Feature) -> None:
     with pytest.raises(ss.SpecError) as raised:
         said(kind, feature.name).plan({name: rows.schema for name, rows in data(kind).items()})

@@ -104,7 +104,7 @@ def test_errors_are_value_errors():
         (lambda: TWO.keep(total=-3), ["`total`", "-3", "1 or more"]),
         (lambda: TWO.keep(rows={"clicks": 0}), ["budget of stream 'clicks'", "0"]),
         (lambda: TWO.keep(rows={"order": 1}), ["'order'", "Did you mean 'orders'?"]),
-        (lambda: BY.keep(rows=5), ["5", "'sensor'", "`total`"]),
+        (lambda: BY.keep(rows=5), ["5", "'sensor'", ".keep(total=…)"]),
         # shed
         (TWO.shed, ["None", "exactly one", ".shed(column='price')"]),
         (lambda: TWO.shed("oldest", column="price"), ["'oldest'", "'price'", "exactly one"]),

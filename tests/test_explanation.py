@@ -98,7 +98,7 @@ def test_bytes_are_those_of_the_engines_arrays() -> None:
     said = TWO.keep(rows=4096).shed("oldest").estimate(rate=0)
     operator = build_operator(said.plan({"a": SCHEMA, "b": SCHEMA}))
     before = operator.shape.nbytes(core_layout())
-    operator._make_room(8192, 0)
+    operator._make_room(8192)
     layouts = core_layout() | {
         f"policy {name}": field for name, field in operator.policy.layout(operator.shape).items()
     }

@@ -428,16 +428,17 @@ class TestDensity:
         product = sum(f * s for f, s in zip(fast, slow, strict=True)) / 20_000
         assert found.sums[0][2] == found.sums[2][0] == pytest.approx(weight * product)
         square = sum(f * f for f in fast) / 20_000
-        assert found.sums[0][0] == pytest.approx(4 + weight * square)
-        assert found.sums[1] == [0.0, 4.0, 0.0, 0.0]
-        assert found.targets[0] == [1.0] * 4
+        assert found.sums[0][0] == pytest.approx(weight * square)
+        assert found.sums[1] == [0.0] * 4
+        assert found.targets[0] == [0.0] * 4
         assert found.targets[1] == pytest.approx(
-            [1 + weight * 4 * math.exp(-0.5 / 0.3), 1, 1 + weight * ripe * math.exp(-0.5 / 3), 1]
+            [weight * 4 * math.exp(-0.5 / 0.3), 0, weight * ripe * math.exp(-0.5 / 3), 0]
         )
         found.regress()
         for weights, targets in zip(found.weights, found.targets, strict=True):
             for place, row in enumerate(found.sums):
                 slope = sum(a * b for a, b in zip(row, weights, strict=True)) - targets[place]
+                slope += 4 * (weights[place] - 0.25)
                 assert abs(slope) < 1e-6 or (weights[place] == 0.0 and slope > 0.0)
 
     def test_three_keys(self) -> None:

@@ -243,16 +243,18 @@ def test_comparisons_of_any_condition_take_time_too() -> None:
 
 
 def test_replay_has_nothing_to_keep_up_with() -> None:
-    with pytest.raises(ss.SpecError, match=r"rows that come as time goes by, on Spark; replay has"):
+    with pytest.raises(
+        ss.SpecError, match=r"is for live data, on Spark or by \.open\(\); replay has"
+    ):
         base("keyed").throttle("keep up").replay(tables())
 
 
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (lambda j: j.throttle(), "`cpu` None and `rows_per_second` None; give one of them"),
-        (lambda j: j.throttle(cpu=0.5, comparisons_per_second=5), "give one of them"),
-        (lambda j: j.throttle("keep up", cpu=0.5), "bounded is 'keep up'.* give one of them"),
+        (lambda j: j.throttle(), "`cpu` is None and `rows_per_second` is None; give exactly one"),
+        (lambda j: j.throttle(cpu=0.5, comparisons_per_second=5), "give exactly one of them"),
+        (lambda j: j.throttle("keep up", cpu=0.5), "bounded is 'keep up'.* give exactly one"),
         (lambda j: j.throttle("fast"), "'fast' is no throttle; say 'keep up', or name what is"),
         (lambda j: j.throttle(cpu=0), "`cpu` is 0; give a number above 0"),
         (lambda j: j.throttle(cpu=2), "`cpu` is 2.0; give a number from 0 to 1"),

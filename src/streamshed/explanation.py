@@ -228,8 +228,10 @@ def _estimate(plan: Plan) -> str:
         return "nothing is shed, and nothing is missed"
     if not is_estimated(plan):
         return "missed results are not estimated"
-    entries = "" if plan.rate is not None else f" of {_entries(plan):,} entries"
-    return f"missed results, recall and keys, with 95 % intervals, from a sample{entries}"
+    sample = f"{_entries(plan):,} entries"
+    if plan.rate is not None:
+        sample = "all keys" if plan.rate == 1 else f"{plan.rate:.2%} of all keys at least"
+    return f"missed results, recall and keys, with 95 % intervals, from a sample of {sample}"
 
 
 def _entries(plan: Plan) -> int:

@@ -226,7 +226,7 @@ time='ts')
                 "two, as in .keep(rows=1000) or .keep(total=5000)"
             )
         if rows is not None and names.by is not None:
-            raise SpecError(f"{method}: `rows` is {rows!r}, but {NO_STREAM_BUDGET}")
+            raise SpecError(f"{method}: `rows` is {rows!r}, but by {names.by!r} {NO_STREAM_BUDGET}")
         budget = Budget(
             rows=None if rows is None else names.read(rows, method, "budget", _budget),
             total=None if total is None else _budget(total, f"{method}: `total`"),

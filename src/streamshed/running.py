@@ -198,9 +198,10 @@ class Running:
         Args:
             data: The one DataFrame, with `join(by=...)`; or a mapping from streams to DataFrames.
             more: Not allowed; name several DataFrames.
-            shards: The number of parts in which the join is done; that of the cores by default.
+            shards: The number of parts in which the join is done; by default that of the
+                partitions, `spark.sql.shuffle.partitions`, and 16 at most.
             late_to: A folder for the rows that come too late, one Parquet file for each batch and
-                shard.
+                shard: a path that all executors can write to, or a URI (`s3://...`).
             rates: How many rows of each stream come, relative to the others, where streams share no
                 key: rows are copied to several shards then. Counted by default if the inputs do not
                 stream, and otherwise taken as equal.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from queries import environment
 
 pytest.importorskip("pyspark")
 from streamshed.demo.live import Batch, Outcome
-from streamshed.spark import shelf
+from streamshed.spark import shared_memory
 
 
 def test_an_outcome_sums_its_batches_up() -> None:
@@ -55,5 +54,5 @@ def test_the_command_shows_both_joins_and_leaves_nothing(tmp_path: Path) -> None
     progress = [line for line in done.stderr.splitlines() if line.startswith("batch")]
     assert sum(" held " in line and " shed " in line for line in progress) >= 3
     assert not list(tmp_path.glob("streamshed-*"))
-    for folder in shelf._base().glob("*"):  # of other queries of this machine
-        os.kill(shelf._owner(folder), 0)
+    for folder in shared_memory._base().glob("*"):  # of other queries of this machine
+        assert shared_memory._owner_of(folder).alive

@@ -138,10 +138,11 @@ def test_what_cannot_be_is_refused(
 
 def test_a_cluster_that_is_not_there_is_named() -> None:
     from streamshed.spark.clustered import ClusterPack
+    from streamshed.spark.sharding import Sharding
 
     table = readings(1, 6).set_column(1, "cluster", pa.array([0, 1, 2, 0, 7, 1]))
     plan = JOIN.plan({"input": table.schema})
-    pack = ClusterPack(0, plan, (0, 1, 2), "cluster")
+    pack = ClusterPack(0, plan, Sharding(partitions=3, shards=3), cluster="cluster")
     rows = table.to_batches()[0]
     with pytest.raises(InputError, match="the cluster 7 of a row is no number from 0 to 2"):
         list(pack.guests(rows, rows.column("cluster").to_numpy()))

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 
 from streaming import Files, check_same, on_the_wall, replayed
 from streaming import rows as rows_of
+from streamshed.join import spec_of
 from streamshed.plan.routing import best_shares, copies
 from streamshed.spark.hypercube import offsets, steps
 from streamshed.spark.streaming import prepared
@@ -154,7 +155,7 @@ def test_rows_that_do_not_stream_wait_in_the_time_of_the_join(spark) -> None:
 
 
 def test_rates_that_are_told_decide_the_shares(spark, files):
-    join = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y").within(50, time="ts")
+    join = spec_of(ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y").within(50, time="ts"))
     empty = pa.table({"ts": pa.array([], pa.int64()), "x": pa.array([], pa.int64())})
     empty = empty.append_column("y", pa.array([], pa.int64()))
     files.write([dict.fromkeys("abc", empty)])

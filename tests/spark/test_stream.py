@@ -473,24 +473,38 @@ def test_another_budget_or_policy_on_an_old_checkpoint(
     assert ran.table.num_rows == 6
 
 
-@pytest.mark.parametrize(
-    ("shards", "partitions", "said"),
-    [
-        pytest.param(1, 2, "shards was '0, .*' and is '0'", id="shards"),
-        # Spark takes long to end the other shard.
-        pytest.param(2, 3, "shards was '0, .*' and is '0, .*'", id="partitions", marks=slow),
-    ],
-)
-def test_another_number_of_shards_on_an_old_checkpoint(
-    spark: SparkSession, files: Files, shards: int, partitions: int, said: str
-) -> None:
+def test_another_number_of_shards_on_an_old_checkpoint(spark: SparkSession, files: Files) -> None:
     """A shard would not find the rows that were kept for it under another label."""
     from pyspark.errors import StreamingQueryException
 
     files.write([{"a": table((1, 1), (2, 2)), "b": table((1, 1), (2, 2))}])
     files.run(spark, PAIR, shards=2)
     files.write([{"a": table((1, 3)), "b": table((2, 3))}])
+    with pytest.raises(
+        StreamingQueryException,
+        match=r"(?s)StateError: .*shards was 2 and is 1; give \.stream\(…, shards=2\), or start",
+    ):
+        files.run(spark, PAIR, shards=1)
+
+
+@pytest.mark.parametrize("shards", [None, pytest.param(2, marks=slow)])
+def test_other_partitions_are_refused(
+    spark: SparkSession, files: Files, shards: int | None
+) -> None:
+    """As on another cluster; with those of the first run the query goes on."""
+    from pyspark.errors import StreamingQueryException
+
+    batches = [
+        {"a": table((1, 1), (2, 2), (3, 2)), "b": table((1, 1), (2, 2))},
+        {"a": table((1, 3)), "b": table((2, 3), (3, 4))},
+    ]
+    files.write(batches[:1])
+    files.run(spark, PAIR, shards=shards)
+    files.write(batches[1:])
     other = spark.newSession()
-    other.conf.set("spark.sql.shuffle.partitions", partitions)
-    with pytest.raises(StreamingQueryException, match=f"(?s)StateError: the state .*{said}"):
+    other.conf.set("spark.sql.shuffle.partitions", 3)
+    with pytest.raises(
+        StreamingQueryException, match=r"(?s)StateError: the checkpoint.*partitions was 2 and is 3"
+    ):
         files.run(other, PAIR, shards=shards)
+    check_same(files.run(spark, PAIR, shards=shards), replayed(PAIR, batches))

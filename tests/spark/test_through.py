@@ -18,6 +18,7 @@ from queries import through
 from streaming import Files, Ran, check_same, cut, replayed, rows
 from streamshed.errors import InputError, SpecError
 from streamshed.replay import Replay
+from streamshed.spark import shipping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,3 +128,18 @@ def test_a_table_of_changes_is_read_on_by_the_workers(spark: SparkSession, files
             for x in rows(files.run(spark, join, shards=1).table)
         )
     assert found == [(1, "there"), (2, "came"), (3, "late"), (4, "came")]
+
+
+def test_files_of_a_relation_reach_the_executors_of_spark_connect(tmp_path: Path) -> None:
+    added = []
+
+    class Connected:
+        """A session that has no `sparkContext`."""
+
+        def addArtifacts(self, path: str, *, file: bool) -> None:  # noqa: N802 - Spark's name
+            added.append((path, file))
+
+    rows = pa.table({"k": [1, 2]})
+    shipped = shipping._Writer(tmp_path, Connected()).table("rows", rows.schema, rows.to_batches())
+    assert added == [(str(tmp_path / "rows"), True)]
+    assert shipped.rows == 2

@@ -26,7 +26,7 @@ from streamshed.estimates import Estimate
 from streamshed.join import Join
 from streamshed.spark import ledger
 from streamshed.spark.chained import chained
-from streamshed.spark.shelf import sweep
+from streamshed.spark.shared_memory import sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

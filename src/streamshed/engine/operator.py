@@ -544,7 +544,7 @@ class Operator:
         if self.loss is None:
             return None
         if lately:
-            return self.loss.tally_lately(self.core, self.rejected)
+            return self.loss.tally_lately(self.core)
         return self.loss.tally(self.made)
 
     def key_tally(self) -> KeyTally | None:

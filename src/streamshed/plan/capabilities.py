@@ -67,7 +67,7 @@ _NO_KEY = "a result without a member of every stream is defined by a key that al
 _NO_PARTITION = "only rows of a key that all streams share can be told to partitions on disk"
 NO_STREAM_BUDGET = (
     "the streams are known only as they come, so that none has a budget of its own: use"
-    " .keep(total=…) or .keep(memory=…)"
+    " .keep(total=…)"
 )
 
 FEATURES: tuple[Feature, ...] = (

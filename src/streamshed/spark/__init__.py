@@ -1,4 +1,4 @@
-"""The runtime on Spark: joins in clusters, the ledger of a query, its listener.
+"""The runtime on Spark: joins in clusters, the ledgers of a query, their listener.
 
 `Join.stream` runs a join on Spark.
 """
@@ -6,6 +6,6 @@
 from __future__ import annotations
 
 from streamshed.spark.clustered import clustered
-from streamshed.spark.progress import LedgerListener, ledger
+from streamshed.spark.progress import LedgerListener, ledger, ledgers
 
-__all__ = ["LedgerListener", "clustered", "ledger"]
+__all__ = ["LedgerListener", "clustered", "ledger", "ledgers"]

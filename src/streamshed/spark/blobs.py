@@ -6,6 +6,7 @@ binaries pass through all of that at the speed of memory.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from streamshed.engine.checkpoint import from_ipc, to_ipc
 from streamshed.engine.ingest import newest_time
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
+from streamshed.spark.sharding import Sharding
 
 PACKED = "shard long, stream int, part int, number int, newest long, rows binary"
 """A blob: its shard and stream, its place in the order of the stream's rows in the batch, and the
@@ -26,7 +28,28 @@ newest time of all rows that were packed together with it, whatever their shards
 GUESTS = -1
 """The stream of a blob of rows that are stored elsewhere, and only probe in the shard."""
 
-_BLOB = 1 << 18
+BLOB_BYTES = 8 << 20
+"""The most bytes of a blob, unless a single row has more: Java takes each as one array."""
+_PACKED_ROWS, _PACKED_BYTES = 1 << 18, 32 << 20
+"""Rows and bytes that are packed at once."""
+
+
+def pieces(rows: pa.RecordBatch, most: int = BLOB_BYTES) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces of so many bytes at most, or of one row.
+
+    Examples:
+        >>> wide = pa.record_batch({"text": ["x" * 1000] * 3 + ["y"] * 3})
+        >>> [piece.num_rows for piece in pieces(wide, most=2100)]
+        [2, 2, 2]
+    """
+    count = rows.num_rows
+    if count <= 1 or rows.nbytes <= most:
+        yield rows
+        return
+    step = max(1, count // -(-rows.nbytes // most))
+    for start in range(0, count, step):
+        # Rows differ in size, so that a piece may have to be cut again.
+        yield from pieces(rows.slice(start, step), most)
 
 
 @dataclass(frozen=True)
@@ -36,11 +59,18 @@ class Pack:
     The columns are those of the schema in its order, whatever they are called, and the shard.
     Every shard gets a blob of every part, an empty one if need be: so each shard takes part in each
     batch, and its accounts are in the batch's progress.
+
+    Attributes:
+        position: of the stream.
+        plan: the join.
+        sharding: the shards.
+        hashed: whether the last column is the hash of a key, and not the number of a shard.
     """
 
     position: int
     plan: Plan
-    labels: tuple[int, ...]
+    sharding: Sharding
+    hashed: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -53,18 +83,22 @@ class Pack:
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
-        number = 0
+        numbers = itertools.count()
         waiting: list[pa.RecordBatch] = []
-        rows = 0
+        rows = nbytes = 0
         for batch in batches:
             waiting.append(batch)
             rows += batch.num_rows
-            if rows >= _BLOB:
-                yield self._packed(waiting, part, number)
-                waiting, rows, number = [], 0, number + 1
-        yield self._packed(waiting, part, number)
+            nbytes += batch.nbytes
+            if rows >= _PACKED_ROWS or nbytes >= _PACKED_BYTES:
+                yield self._packed(waiting, part, numbers)
+                waiting, rows, nbytes = [], 0, 0
+        yield self._packed(waiting, part, numbers)
 
-    def _packed(self, batches: list[pa.RecordBatch], part: int, number: int) -> pa.RecordBatch:
+    def _packed(
+        self, batches: list[pa.RecordBatch], part: int, numbers: Iterator[int]
+    ) -> pa.RecordBatch:
+        labels = self.sharding.labels
         blobs: list[pa.RecordBatch] = []
         newest = NEVER
         guests: list[tuple[int, pa.RecordBatch]] = []
@@ -76,11 +110,13 @@ class Pack:
             )
             newest = newest_time(self.plan, self.position, rows)
             shard = whole.column(len(self.schema)).to_numpy()
+            if self.hashed:
+                shard = shard % len(labels)
             guests = list(self.guests(rows, shard))
-            if len(self.labels) > 1:
+            if len(labels) > 1:
                 order = np.argsort(shard, kind="stable")
                 rows = rows.take(pa.array(order))
-                ends = np.searchsorted(shard[order], np.arange(len(self.labels)), "right")
+                ends = np.searchsorted(shard[order], np.arange(len(labels)), "right")
                 starts = np.concatenate([[0], ends[:-1]])
                 blobs = [
                     rows.slice(start, end - start)
@@ -90,19 +126,24 @@ class Pack:
                 blobs = [rows]
         else:
             empty = no_rows(self.schema)
-            blobs = [empty for _ in self.labels]
-        labels = [*self.labels, *(self.labels[shard] for shard, _ in guests)]
-        streams = [self.position] * len(self.labels) + [GUESTS] * len(guests)
-        blobs += [rows for _, rows in guests]
-        count = len(labels)
+            blobs = [empty for _ in labels]
+        own = zip(labels, itertools.repeat(self.position), blobs, strict=False)
+        visiting = ((labels[shard], GUESTS, rows) for shard, rows in guests)
+        packed = [
+            (label, stream, to_ipc(piece))
+            for label, stream, rows in itertools.chain(own, visiting)
+            for piece in pieces(rows)
+        ]
+        count = len(packed)
+        shards, streams, data = zip(*packed, strict=True)
         return pa.record_batch(
             {
-                "shard": pa.array(labels, pa.int64()),
+                "shard": pa.array(shards, pa.int64()),
                 "stream": pa.array(streams, pa.int32()),
                 "part": pa.array([part] * count, pa.int32()),
-                "number": pa.array([number] * count, pa.int32()),
+                "number": pa.array(itertools.islice(numbers, count), pa.int32()),
                 "newest": pa.array([newest] * count, pa.int64()),
-                "rows": pa.array([to_ipc(blob) for blob in blobs], pa.binary()),
+                "rows": pa.array(data, pa.binary()),
             }
         )
 

@@ -26,9 +26,10 @@ from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
 from streamshed.relevance import Relevance
 from streamshed.spark.blobs import GUESTS, PACKED, Pack
-from streamshed.spark.late import LateFiles
+from streamshed.spark.late import LateFiles, checked_folder
 from streamshed.spark.notes import Notes, batch_number
-from streamshed.spark.processor import JoinProcessor, shard_plans
+from streamshed.spark.processor import JoinProcessor
+from streamshed.spark.sharding import Sharding
 from streamshed.spark.streaming import compiled, needed_columns, prepared, processed
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ def clustered(
         late_to: a folder for rows that come too late.
     """
     spec = spec_of(join)
+    late_to = None if late_to is None else checked_folder(late_to)
     _check(spec, clusters, relevance, notes_to)
-    plan, (source,), labels = prepared(spec, {"input": frame}, clusters)
+    plan, (source,), sharding = prepared(spec, {"input": frame}, clusters)
     _check_column(plan, cluster)
     compiled(plan)
     notes = None
@@ -75,9 +77,9 @@ def clustered(
         notes = Notes(notes_to, relevance, clusters)
     needed, number_of = needed_columns(source, plan, 0)
     shard = f.coalesce(f.col(number_of[cluster]), f.lit(-1)).cast("int")
-    pack = ClusterPack(0, plan, labels, cluster, notes)
+    pack = ClusterPack(0, plan, sharding, cluster=cluster, notes=notes)
     packed = needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
-    processor = ClusterProcessor(shard_plans(plan, labels), cluster, notes, late_to)
+    processor = ClusterProcessor(plan, sharding, cluster, notes, late_to)
     return processed(plan, packed, processor)
 
 
@@ -132,7 +134,7 @@ class ClusterPack(Pack):
         self, rows: pa.RecordBatch, shard: npt.NDArray[np.int32]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows that go to each other cluster."""
-        count = len(self.labels)
+        count = self.sharding.count
         own = rows.column(self.cluster)
         wrong = pc.fill_null(pc.or_(pc.less(own, 0), pc.greater_equal(own, count)), True)
         if pc.any(wrong).as_py():
@@ -162,16 +164,22 @@ class ClusterProcessor(JoinProcessor):
     """Joins the rows of a cluster, and lets guests probe them.
 
     Args:
-        plans: the plan of each cluster, by its label.
+        plan: the join.
+        sharding: the clusters, which are its shards.
         cluster: the column that says to which cluster a row belongs.
         notes: where to leave what is learned of relevance, if anything is.
         late_to: the folder for rows that come too late, if any.
     """
 
     def __init__(
-        self, plans: dict[int, Plan], cluster: str, notes: Notes | None, late_to: str | None
+        self,
+        plan: Plan,
+        sharding: Sharding,
+        cluster: str,
+        notes: Notes | None,
+        late_to: str | None,
     ) -> None:
-        super().__init__(plans, late_to)
+        super().__init__(plan, sharding, late_to)
         self.cluster = cluster
         self.notes = notes
 

@@ -8,8 +8,8 @@ from dataclasses import astuple, fields, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from streamshed.aggregates import Weights
@@ -21,7 +21,9 @@ from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan, ThrottlePlan
 from streamshed.policies import NAMED, ByColumn
-from streamshed.spark.late import LateFiles
+from streamshed.spark.blobs import pieces
+from streamshed.spark.late import LateFiles, late_warning, logger
+from streamshed.spark.sharding import Sharding
 from streamshed.spark.store import Store
 
 RESULTS, ACCOUNTS = 0, 1
@@ -57,34 +59,38 @@ class JoinProcessor(StatefulProcessor):
     """Runs the join on the blobs of a shard.
 
     Args:
-        plans: the plan of each shard, by its label.
+        plan: the join.
+        sharding: its shards.
         late_to: the folder for rows that come too late, if any.
         weights: columns by which results say for how many they stand (`Weights`), if any.
     """
 
     def __init__(
         self,
-        plans: dict[int, Plan],
+        plan: Plan,
+        sharding: Sharding,
         late_to: str | None = None,
         weights: tuple[str, ...] = (),
     ) -> None:
-        self.plans = plans
+        self.plan = plan
+        self.sharding = sharding
         self.late_to = late_to
         self.weights = weights
 
     def init(self, handle: Any) -> None:
-        """Open the state."""
-        self.store = Store(handle)
+        """Open the state, and plan each shard."""
+        self.store = Store(handle, self.sharding)
+        self.plans = shard_plans(self.plan, self.sharding.labels)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
         key: Any,
-        rows: Iterator[Row],
+        rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: N803 - Spark's name
-    ) -> Iterator[Row]:
+    ) -> Iterator[pd.DataFrame]:
         """Process the blobs of one shard in one batch."""
         label = int(key[0])
-        came = list(rows)
+        came = [row for frame in rows for row in frame.itertuples(index=False)]
         blobs = sorted(
             (row.stream, row.part, row.number, row.newest, bytes(row.rows)) for row in came
         )
@@ -92,14 +98,18 @@ class JoinProcessor(StatefulProcessor):
         started = time.perf_counter_ns()
         state = self.store.open(self.plans[label])
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
+        late_before = _late(state.join.ledger())
         with state.join.timed():
             for results in self.results(label, state.join, blobs, late):
-                yield made(RESULTS, rows=to_ipc(self._weighed(results, state.join)))
+                for piece in pieces(self._weighed(results, state.join)):
+                    yield made(RESULTS, rows=to_ipc(piece))
             if late is not None:
                 late.close()
             written = self.store.save(state)
         spent = time.perf_counter_ns() - started
         ledger = state.join.ledger()
+        if (said := late_warning(late_before, _late(ledger), late is not None)) is not None:
+            logger.warning("shard %s: %s", list(self.plans).index(label), said)
         received = sum(len(data) for *_, data in blobs)
         counts = _accounts(state.join, ledger, received, written, spent)
         told = {"sampled": _sampled(state.join), "importance": ledger.importance}
@@ -159,10 +169,18 @@ class JoinProcessor(StatefulProcessor):
         """Nothing to close: the state store is Spark's."""
 
 
-def made(kind: int, **told: Any) -> Row:
-    """A row of the output, of which some columns are told."""
+def made(kind: int, **told: Any) -> pd.DataFrame:
+    """A row of the output, of which some columns are told.
+
+    Spark sends each DataFrame to Java as soon as it is made, but all plain rows of a shard at once.
+    """
     nothing = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced"))
-    return Row(kind=kind, **(nothing | told))
+    return pd.DataFrame([{"kind": kind, **(nothing | told)}], dtype=object)
+
+
+def _late(ledger: Ledger) -> dict[object, int]:
+    """The rows of each stream that came too late."""
+    return {name: stream.late for name, stream in ledger.streams.items()}
 
 
 def _accounts(

@@ -1,9 +1,13 @@
-"""The ledger of a query on Spark, from the query's own progress."""
+"""The ledgers of a query on Spark, one for each of its joins, from the query's own progress.
+
+Each join puts its accounts into the progress under a name of its own: Spark refuses a plan in which
+two observations have the same one.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streamshed.errors import InputError
 from streamshed.estimates import Estimate, KeyTally, Tally
 from streamshed.ledger import Keys, Ledger, StreamLedger
+from streamshed.spark.late import late_warning, logger
 from streamshed.spark.processor import FATES, SHED_BY, TOTALS
 
 if TYPE_CHECKING:
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 OBSERVATION = "streamshed"
+"""How the names of observations begin; then come the number of the join and its streams."""
+_joins = itertools.count(1)
 
 _TALLY = tuple(field.name for field in fields(Tally))
 _KEYS = tuple(field.name for field in fields(KeyTally))
@@ -31,8 +38,6 @@ _PACED = ("throttle", "capacity")
 """What the shards' throttles say."""
 _COMBINED = {"rate": f.min, "weight": f.max, "keys_weight": f.max, "throttle": f.avg}
 """How that of several shards is put together; all else is added."""
-
-logger = logging.getLogger("streamshed.spark")
 
 
 def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
@@ -45,7 +50,7 @@ def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
         return combine(f.get(f.col(column), f.lit(place))).alias(name)
 
     return accounts.observe(
-        OBSERVATION,
+        f"{OBSERVATION} {next(_joins)}: {', '.join(streams)}",
         *(total("counts", place, name) for place, name in enumerate(names)),
         *(total("sampled", place, name) for place, name in enumerate(_SAMPLED)),
         *(total("paced", place, name) for place, name in enumerate(_PACED)),
@@ -54,9 +59,30 @@ def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
 
 
 def ledger(query: StreamingQuery) -> Ledger | None:
-    """The accounts of a running or finished query as of its last batch with data.
+    """The ledger of a running or finished query as of its last batch with data.
 
     None while no batch is done.
+
+    Raises:
+        InputError: the query has several joins, whose ledgers `ledgers` returns.
+    """
+    found = ledgers(query)
+    if len(found) > 1:
+        raise InputError(
+            f"ledger(): the query has {len(found)} joins, of {'; '.join(found)}; use"
+            f" ledgers(query), as in ledgers(query)[{next(iter(found))!r}]"
+        )
+    return next(iter(found.values()), None)
+
+
+def ledgers(query: StreamingQuery) -> dict[str, Ledger]:
+    """The ledger of each join of a query as of its last batch with data, by the join's streams.
+
+    A join of the streams a and b is called `"a, b"`, and a second one of streams of the same names
+    `"a, b (2)"`, in the order in which `.stream()` was called. Empty while no batch is done.
+
+    Raises:
+        InputError: batches are done, and there are no accounts of a join in their progress.
     """
     if not hasattr(query, "recentProgress"):
         raise InputError(
@@ -64,24 +90,41 @@ def ledger(query: StreamingQuery) -> Ledger | None:
             " .writeStream….start() returns. Of inputs that do not stream .count(…) gives the"
             " ledger: it takes such DataFrames too, and reads them here"
         )
-    for progress in reversed(query.recentProgress):
-        found = _read(
-            progress["observedMetrics"]
-            if isinstance(progress, dict)
-            else json.loads(progress.json)["observedMetrics"]
-        )
-        if found is not None:
+    batches = [
+        progress if isinstance(progress, dict) else json.loads(progress.json)
+        for progress in query.recentProgress
+    ]
+    for progress in reversed(batches):
+        if found := _read(progress.get("observedMetrics") or {}):
             return found
-    return None
+    if any(progress.get("numInputRows") for progress in batches):
+        raise InputError(
+            f"ledger(): the query {query.name or query.id} has done batches, but their progress has"
+            " no accounts of a join. Give a query over what .stream() returns; if it is one, the"
+            " server (Spark Connect) does not report observed metrics, and a LedgerListener on the"
+            " server's side logs the ledger"
+        )
+    return {}
 
 
-def _read(metrics: Mapping[str, Any]) -> Ledger | None:
-    row = metrics.get(OBSERVATION)
-    if row is None:
-        return None
-    values: dict[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
-    if values.get("results") is None:
-        return None
+def _read(metrics: Mapping[str, Any]) -> dict[str, Ledger]:
+    """The ledgers in the progress of a batch."""
+    numbered = []
+    for name, row in metrics.items():
+        label, _, streams = name.partition(": ")
+        origin, _, number = label.partition(" ")
+        if origin == OBSERVATION and number.isdigit():
+            values: dict[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
+            if values.get("results") is not None:
+                numbered.append((int(number), streams, _ledger(values)))
+    found: dict[str, Ledger] = {}
+    for _, streams, one in sorted(numbered, key=lambda join: join[0]):
+        names = itertools.chain([streams], (f"{streams} ({i})" for i in itertools.count(2)))
+        found[next(name for name in names if name not in found)] = one
+    return found
+
+
+def _ledger(values: Mapping[str, Any]) -> Ledger:
     counts: dict[str, dict[str, int]] = {}
     for name, value in values.items():
         stream, dot, fate = name.rpartition(".")
@@ -128,17 +171,28 @@ def _keys(values: Mapping[str, Any]) -> Keys | None:
 class LedgerListener(StreamingQueryListener):
     """Logs the ledger of every query that joins with Streamshed, batch by batch.
 
-    Add it with `spark.streams.addListener(LedgerListener())`.
+    It warns when more than a few rows have come too late, and again at ten times as many. Add it
+    with `spark.streams.addListener(LedgerListener())`.
     """
+
+    def __init__(self) -> None:
+        self._late: dict[tuple[Any, str], Mapping[object, int]] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing to say yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Log the accounts of a batch."""
-        found = _read(event.progress.observedMetrics)
-        if found is not None:
-            logger.info("batch %s of %s\n%s", event.progress.batchId, event.progress.name, found)
+        progress = event.progress
+        found = _read(progress.observedMetrics)
+        for streams, accounts in found.items():
+            join = f", join of {streams}" if len(found) > 1 else ""
+            logger.info("batch %s of %s%s\n%s", progress.batchId, progress.name, join, accounts)
+            late = {stream: one.late for stream, one in accounts.streams.items()}
+            seen = self._late.get((progress.runId, streams), {})
+            self._late[progress.runId, streams] = late
+            if (said := late_warning(seen, late)) is not None:
+                logger.warning("query %s%s: %s", progress.name, join, said)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing has changed."""

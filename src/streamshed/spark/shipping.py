@@ -26,6 +26,7 @@ from streamshed.engine.match.relation_facts import Index, RunningRelation
 from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.relations import Relation
 from streamshed.sources import Source
+from streamshed.spark.settings import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,8 +161,16 @@ class _Writer:
             for batch in batches:
                 writer.write_batch(batch)
                 rows += batch.num_rows
-        self.session.sparkContext.addFile(str(path))
+        self._add(path)
         return Shipped(name, schema, rows)
+
+    def _add(self, path: Path) -> None:
+        """Let every executor have a copy."""
+        context = context_of(self.session)
+        if context is None:  # Spark Connect
+            self.session.addArtifacts(str(path), file=True)
+        else:
+            context.addFile(str(path))
 
     def index(self, name: str, relation: RunningRelation) -> ShippedIndex:
         path, places = self.folder / name, []
@@ -173,5 +182,5 @@ class _Writer:
                 places.append((part, array.dtype.str, array.size, file.tell()))
                 file.write(array.data)
             file.write(b"\0")  # a file of nothing cannot be mapped
-        self.session.sparkContext.addFile(str(path))
+        self._add(path)
         return ShippedIndex(name, facts.settings.streams, relation.used, tuple(places))

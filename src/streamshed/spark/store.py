@@ -1,8 +1,8 @@
 """Where a shard's state is: the state store, which is the truth, and a copy close at hand.
 
-After each batch the state store has a new token. A running join, in this worker or on the shelf of
-this machine, is used only if it carries the very token that the state store has: what a failed
-attempt leaves behind, nobody will ever ask for.
+After each batch the state store has a new token. A running join, in this worker or in the shared
+memory of this machine, is used only if it carries the very token that the state store has: what a
+failed attempt leaves behind, nobody will ever ask for.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Head, SegmentName, Snapshot, from_ipc, ipc_buffer
 from streamshed.engine.operator import Operator
 from streamshed.plan.plan import Plan
-from streamshed.spark.shelf import Folder
+from streamshed.spark.sharding import Sharding
+from streamshed.spark.shared_memory import CacheFolder
 
 KEY = "stream int, number long, part int"
 VALUE = "about string, bytes binary"
 """One map holds everything: each state that Spark opens costs as much as a thousand rows."""
 
 HEAD = (-1, 0, 0)
-"""The key of the head; what it is about is its token and where the rest is."""
+"""The key of the head's first part; what it is about is the token and where the rest is."""
 BITMAP = -1
 """The part of a segment's key under which is written which of its rows are still wanted."""
 PART = 1 << 18
-"""Bytes of a segment that are written at once: Java's memory takes large arrays badly."""
+"""Bytes that are written at once: Java's memory takes large arrays badly."""
 
 
 @dataclass
@@ -37,10 +39,10 @@ class Live:
     """A running join, and where the next worker will find it."""
 
     join: Operator
-    folder: Folder
+    folder: CacheFolder
     version: int = 0
     parts: dict[SegmentName, int] = field(default_factory=dict)
-    """In how many parts each segment is in the state store."""
+    """In how many parts each segment is in the state store, and the head."""
 
     @property
     def lineage(self) -> str:
@@ -49,54 +51,66 @@ class Live:
 
 
 _live: dict[str, Live] = {}
-"""The joins that this worker process has left on the shelf and still has at hand, by token."""
+"""The joins that this worker process has released and still has at hand, by token."""
 
 
 class Store:
-    """The state of one shard in Spark's state store."""
+    """The state of one shard in Spark's state store.
 
-    def __init__(self, handle: Any) -> None:
+    Args:
+        handle: Spark's, of the stateful operator.
+        sharding: the shards of the join.
+    """
+
+    def __init__(self, handle: Any, sharding: Sharding) -> None:
+        self.sharding = sharding
         self.state = handle.getMapState("join", KEY, VALUE)
 
     def open(self, plan: Plan) -> Live:
         """The join as the last batch left it, or a new one."""
         saved = self.state.getValue(HEAD)
         if saved is None:
-            folder = Folder.new(uuid.uuid4().hex)
+            folder = CacheFolder.create(uuid.uuid4().hex)
             return Live(build_operator(plan, memory=folder.memory), folder)
         about = json.loads(saved[0])
+        if "sharding" in about:
+            self.sharding.check(about["sharding"])
         token, lineage, version = about["token"], about["lineage"], about["version"]
         parts = {(stream, number): count for stream, number, count in about["parts"]}
         known = _live.pop(token, None)
         _live.clear()  # what is not asked for now has gone on elsewhere
-        folder_left = Folder.take(lineage, token)
-        if folder_left is not None:
-            if known is not None and known.join.plan == plan:
-                known.folder.path = known.folder.memory.folder = folder_left.path
+        known = known if known is not None and known.join.plan == plan else None
+        if known is not None and known.folder.path is None:
+            return known  # in the memory of this process, where no other can change it
+        cached = CacheFolder.acquire(lineage, token)
+        if cached is not None:
+            if known is not None:
+                known.folder.memory.folder = cached.path
                 return known
-            left = folder_left.read()
+            left = cached.read()
             join = build_operator(plan)
             if left is not None and join.can_attach(left[1].head):
-                join.attach(left[0], folder_left.memory.open, left[1])
-                join.memory = folder_left.memory
-                return Live(join, folder_left, version, parts)
-        folder = Folder.new(lineage)
+                join.attach(left[0], cached.memory.open, left[1])
+                join.memory = cached.memory
+                return Live(join, cached, version, parts)
+        folder = CacheFolder.create(lineage)
         snapshot = self._read(folder)
         join = restore_operator(plan, snapshot, folder.memory)
         return Live(join, folder, version, parts)
 
-    def _read(self, folder: Folder) -> Snapshot:
+    def _read(self, folder: CacheFolder) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
         found: dict[SegmentName, dict[int, bytes]] = {}
         for (stream, number, part), (_, some) in self.state.iterator():
             found.setdefault((stream, number), {})[part] = bytes(some)
-        snapshot = Snapshot(Head.from_bytes(found.pop(HEAD[:2])[0]))
+        head = found.pop(HEAD[:2])
+        snapshot = Snapshot(Head.from_bytes(b"".join(head[part] for part in range(len(head)))))
         for name, parts in found.items():
             bitmap = parts.pop(BITMAP, None)
             if bitmap is not None:
                 snapshot.live[name] = np.frombuffer(bitmap, np.uint8)
             rows = from_ipc(b"".join(parts[part] for part in range(len(parts))))
-            folder.keep(name, rows)
+            folder.write_segment(name, rows)
             snapshot.segments[name] = rows
         return snapshot
 
@@ -113,24 +127,31 @@ class Store:
         for name, rows in delta.segments.items():
             blob = ipc_buffer(rows, compressed=True)
             written += blob.size
-            starts = range(0, blob.size, PART)
-            state.parts[name] = len(starts)
-            for part, start in enumerate(starts):
-                some = blob.slice(start, min(PART, blob.size - start))
-                self._write((*name, part), some.to_pybytes())
+            self._write(state, name, blob)
         for name, bitmap in delta.live.items():
-            self._write((*name, BITMAP), bitmap.tobytes())
+            self.state.updateValue((*name, BITMAP), ("", bitmap.tobytes()))
+        before = state.parts.get(HEAD[:2], 0)
+        self._write(state, HEAD[:2], pa.py_buffer(head))
+        for part in range(state.parts[HEAD[:2]], before):
+            self.state.removeKey((*HEAD[:2], part))
         about = {
             "token": token,
             "lineage": state.lineage,
             "version": state.version,
+            "sharding": self.sharding.recorded(),
             "parts": [(*name, count) for name, count in state.parts.items()],
         }
-        self._write(HEAD, head, json.dumps(about))
+        self.state.updateValue(HEAD, (json.dumps(about), head[:PART]))
         state.folder.write(state.join.shape, head, delta)
-        state.folder.leave(token)
+        state.folder.release(token)
         _live[token] = state
         return written
 
-    def _write(self, key: tuple[int, int, int], some: bytes, about: str = "") -> None:
-        self.state.updateValue(key, (about, some))
+    def _write(self, state: Live, name: SegmentName, blob: pa.Buffer) -> None:
+        """Write bytes in parts."""
+        starts = range(0, blob.size, PART)
+        state.parts[name] = len(starts)
+        for part, start in enumerate(starts):
+            some = blob.slice(start, min(PART, blob.size - start))
+            if (*name, part) != HEAD:  # which is written last, with what it is about
+                self.state.updateValue((*name, part), ("", some.to_pybytes()))

@@ -20,8 +20,11 @@ from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, best_shares
 from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.hypercube import shards_of
-from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
+from streamshed.spark.late import checked_folder
+from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor
 from streamshed.spark.progress import observed
+from streamshed.spark.settings import check_python, cores, partitions, use_rocksdb
+from streamshed.spark.sharding import MOST, Sharding
 from streamshed.spark.shipping import ship
 from streamshed.spark.windows import WEIGHTS, Aggregates, weighed
 
@@ -30,10 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     from streamshed.spec import Spec
-
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_MEMORY = "HDFSBackedStateStoreProvider"
 
 
 def stream(
@@ -48,20 +47,23 @@ def stream(
     Args:
         spec: the join.
         data: the DataFrame of each stream.
-        shards: the number of parts in which the join is done; that of the cores by default.
-        late_to: a folder for rows that come too late, one Parquet file for each batch and shard.
+        shards: the number of parts in which the join is done; by default that of the partitions,
+            `spark.sql.shuffle.partitions`, and 16 at most.
+        late_to: a folder for rows that come too late, one Parquet file for each batch and shard:
+            a path that all executors can write to, or a URI (`s3://…`).
         rates: how many rows of each stream come, relative to the others, where that decides how
             rows are copied to shards; counted by default if inputs do not stream, and otherwise
             taken as equal.
     """
-    plan, frames, labels = prepared(spec, data, shards, rates)
+    late_to = None if late_to is None else checked_folder(late_to)
+    plan, frames, sharding = prepared(spec, data, shards, rates)
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
     weights = () if aggregates is None else WEIGHTS
-    processor = JoinProcessor(shard_plans(plan, labels), late_to, weights)
+    processor = JoinProcessor(plan, sharding, late_to, weights)
     schema = result_schema(plan)
     if aggregates is None:
-        return pipeline(compiled(plan), frames, labels, processor, schema)
-    results = pipeline(compiled(plan), frames, labels, processor, weighed(schema))
+        return pipeline(compiled(plan), frames, sharding, processor, schema)
+    results = pipeline(compiled(plan), frames, sharding, processor, weighed(schema))
     return aggregates.of(results)
 
 
@@ -70,8 +72,8 @@ def prepared(
     data: Mapping[str, DataFrame],
     shards: int | None,
     rates: Mapping[str, float] | None = None,
-) -> tuple[Plan, list[DataFrame], tuple[int, ...]]:
-    """The plan of a join, its DataFrames in order, and the labels of the shards."""
+) -> tuple[Plan, list[DataFrame], Sharding]:
+    """The plan of a join, its DataFrames in order, and its shards."""
     plan = make_plan(spec, {name: _arrow(name, frame) for name, frame in data.items()})
     if plan.spill is not None:
         raise SpecError(
@@ -82,20 +84,21 @@ def prepared(
     frames = [data[stream.name] for stream in plan.streams]
     _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
-    _use_rocksdb(session)
-    labels = _labels(session, _shard_count(session, plan, shards))
+    check_python(session)
+    use_rocksdb(session)
+    sharding = _sharding(session, plan, shards)
     if plan.throttle is not None and plan.throttle.wall:
-        plan = replace(plan, throttle=_keeping_up(plan.throttle, frames[0], len(labels)))
+        plan = replace(plan, throttle=_keeping_up(plan.throttle, frames[0], sharding.count))
     if plan.queue is not None and frames[0].isStreaming:
         plan = replace(plan, queue=plan.queue.by_wall())
     if own := axes_of(plan):
-        plan = replace(plan, shares=best_shares(own, _rates(plan, frames, rates), len(labels)))
+        plan = replace(plan, shares=best_shares(own, _rates(plan, frames, rates), sharding.count))
     elif rates is not None:
         raise SpecError(
             f"rates is {dict(rates)!r}, but it matters only where streams share no key and rows"
             " are copied to several shards; leave it out"
         )
-    return ship(plan, session), frames, labels
+    return ship(plan, session), frames, sharding
 
 
 def _keeping_up(throttle: ThrottlePlan, frame: DataFrame, shards: int) -> ThrottlePlan:
@@ -106,8 +109,8 @@ def _keeping_up(throttle: ThrottlePlan, frame: DataFrame, shards: int) -> Thrott
             " read them with readStream, or give .throttle(cpu=…)"
         )
     assert throttle.share is not None
-    cores = frame.sparkSession.sparkContext.defaultParallelism
-    return replace(throttle, share=throttle.share * min(1.0, cores / shards))
+    share = throttle.share * min(1.0, cores(frame.sparkSession) / shards)
+    return replace(throttle, share=share)
 
 
 def _rates(plan: Plan, frames: list[DataFrame], rates: Mapping[str, float] | None) -> list[float]:
@@ -127,7 +130,7 @@ def _rates(plan: Plan, frames: list[DataFrame], rates: Mapping[str, float] | Non
 def pipeline(
     plan: Plan,
     frames: list[DataFrame],
-    labels: tuple[int, ...],
+    sharding: Sharding,
     processor: StatefulProcessor,
     schema: pa.Schema | None = None,
 ) -> DataFrame:
@@ -136,13 +139,13 @@ def pipeline(
     Args:
         plan: the join.
         frames: the DataFrame of each stream.
-        labels: the shards.
+        sharding: the shards.
         processor: what is done with the blobs of a shard.
         schema: of what it makes; that of results, unless said.
     """
     packed = reduce(
         lambda one, other: one.union(other),
-        [_packed(frame, plan, position, labels) for position, frame in enumerate(frames)],
+        [_packed(frame, plan, position, sharding) for position, frame in enumerate(frames)],
     )
     return processed(plan, packed, processor, schema)
 
@@ -155,7 +158,7 @@ def processed(
         # The time of the batch, which Spark writes down: if the batch is done again it is the same.
         # (With timers, which know it too, Spark would do empty batches without end.)
         packed = packed.withColumn("moment", f.unix_micros(f.current_timestamp()))
-    joined = packed.groupBy("shard").transformWithState(processor, OUTPUT, "Append", "None")
+    joined = packed.groupBy("shard").transformWithStateInPandas(processor, OUTPUT, "Append", "None")
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
     schema = schema or result_schema(plan)
@@ -184,30 +187,15 @@ def _check_kind(frames: list[DataFrame], names: list[str]) -> None:
         )
 
 
-def _use_rocksdb(session: SparkSession) -> None:
-    """Stateful operators of this kind need RocksDB; choose it unless the user chose another."""
-    chosen = session.conf.get(_PROVIDER, "") or ""
-    if chosen.endswith("RocksDBStateStoreProvider"):
-        return
-    if chosen and not chosen.endswith(_MEMORY):
-        raise SpecError(
-            f"the state store is {chosen!r}, but the join needs RocksDB; set {_PROVIDER} to"
-            f" {_ROCKSDB}"
-        )
-    session.conf.set(_PROVIDER, _ROCKSDB)
-
-
-def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
+def _sharding(session: SparkSession, plan: Plan, shards: int | None) -> Sharding:
     by_rows = any(stream.last is not None for stream in plan.streams)
     budgets = [s.rows for s in plan.streams if s.rows is not None]
     smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
-    partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
     apart = plan.through is not None and len(plan.streams) > 1
     if shards is None:
         if by_rows or apart:
-            return 1
-        most = min(session.sparkContext.defaultParallelism, partitions)
-        return most if smallest is None else max(1, min(most, smallest))
+            return Sharding(partitions(session), shards=1)
+        return Sharding(partitions(session), most=MOST if smallest is None else smallest)
     if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
         raise SpecError(f"shards is {shards!r}; give a whole number of at least 1")
     if by_rows and shards > 1:
@@ -225,20 +213,7 @@ def _shard_count(session: SparkSession, plan: Plan, shards: int | None) -> int:
             f"shards is {shards}, but the smallest budget is {smallest} rows, less than one for"
             " each shard; give fewer shards, or a larger budget"
         )
-    return shards
-
-
-def _labels(session: SparkSession, shards: int) -> tuple[int, ...]:
-    """Names for the shards that Spark puts into partitions of their own, while there are enough."""
-    partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
-    place = f.pmod(f.hash(f.col("id")), f.lit(partitions))
-    found = session.range(shards * 64).select("id", place.alias("place")).collect()
-    crowd: dict[int, int] = {}
-    ranked = []
-    for row in found:
-        crowd[row.place] = crowd.get(row.place, -1) + 1
-        ranked.append((crowd[row.place], row.id))
-    return tuple(label for _, label in sorted(ranked)[:shards])
+    return Sharding(partitions(session), shards)
 
 
 def needed_columns(frame: DataFrame, plan: Plan, position: int) -> tuple[DataFrame, dict[str, str]]:
@@ -250,21 +225,20 @@ def needed_columns(frame: DataFrame, plan: Plan, position: int) -> tuple[DataFra
     return numbered.select(*chosen), number_of
 
 
-def _packed(frame: DataFrame, plan: Plan, position: int, labels: tuple[int, ...]) -> DataFrame:
+def _packed(frame: DataFrame, plan: Plan, position: int, sharding: Sharding) -> DataFrame:
     stream = plan.streams[position]
     needed, number_of = needed_columns(frame, plan, position)
-    pack = Pack(position, plan, labels)
     if plan.shares:
         columns = {name: f.col(number_of[name]) for name in stream.schema.names}
         placed = needed.withColumn("shards", shards_of(plan, position, columns))
         copied = placed.withColumn("shard", f.explode("shards")).drop("shards")
-        return copied.mapInArrow(pack, PACKED)
+        return copied.mapInArrow(Pack(position, plan, sharding), PACKED)
     key = [
         f.col(number_of[name]).cast(from_arrow_type(kind))
         for name, kind in zip(stream.key, stream.key_types, strict=True)
     ]
-    shard = f.pmod(f.xxhash64(*key), f.lit(len(labels))).cast("int")
-    return needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
+    pack = Pack(position, plan, sharding, hashed=True)
+    return needed.withColumn("shard", f.xxhash64(*key)).mapInArrow(pack, PACKED)
 
 
 def compiled(plan: Plan) -> Plan:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -31,11 +31,12 @@ from streamshed.join import spec_of
 from streamshed.spark import ledger
 from streamshed.spark.chained import chained
 from streamshed.spark.processor import ACCOUNTS, made
-from streamshed.spark.shelf import clear
+from streamshed.spark.shared_memory import clear
 from streamshed.spark.streaming import pipeline, prepared
 from streamshed_lab.bench import Measurement, Progress
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql.streaming.query import StreamingQuery
 
 STREAMS = ("a", "b", "c")
@@ -248,8 +249,8 @@ class SparkBench:
     def _nothing(self, files: Path, batches: int, said: str) -> _Run:
         self.progress(said)
         self.session.conf.set(_STORE, ROCKSDB)
-        plan, frames, labels = prepared(spec_of(_join()), self._sources(files, batches), None)
-        return self._run(pipeline(plan, frames, labels, _Idle()))
+        plan, frames, sharding = prepared(spec_of(_join()), self._sources(files, batches), None)
+        return self._run(pipeline(plan, frames, sharding, _Idle()))
 
     def _own(self, store: str, files: Path, batches: int, said: str) -> _Run:
         self.progress(said)
@@ -325,11 +326,11 @@ class _Idle(StatefulProcessor):
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
         key: Any,
-        rows: Iterator[Row],
+        rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: N803 - Spark's name
-    ) -> Iterator[Row]:
+    ) -> Iterator[pd.DataFrame]:
         """Count, and nothing else."""
-        size = sum(len(row.rows) for row in rows)
+        size = sum(len(blob) for frame in rows for blob in frame.rows)
         self.seen.update((size,))
         yield made(ACCOUNTS, counts=[])
 

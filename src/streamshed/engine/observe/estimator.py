@@ -29,6 +29,7 @@ from streamshed.engine.observe.state import (
     NEWEST,
     STEP_ENDS,
     STEPS,
+    STREAMS,
     TURN_AT,
     UNSEEN,
     Loss,
@@ -121,7 +122,7 @@ class LossEstimator(Component):
             self.room = enough(self.room, used + rows * (shape.lanes + 1))
         chains = self.state.heads
         super().grow(shape, rows)
-        if self.state.heads is not chains:
+        if self.state.heads is not chains and self.state.numbers[KEYS_USED]:
             self._link()
 
     def _link(self) -> None:
@@ -182,7 +183,8 @@ class LossEstimator(Component):
         for name, form in chosen.items():
             found = saved.get(self.prefix + name)
             if form.kept and found is not None:
-                arrays[name][: len(found)] = found
+                used = min(len(arrays[name]), len(found))
+                arrays[name][:used] = found[:used]
         if same:
             self._link()
         elif self.prefix + "numbers" in saved and "seed" not in changed:
@@ -202,6 +204,7 @@ class LossEstimator(Component):
         entered = counts[:, ARRIVED] - counts[:, FILTERED] - counts[:, LATE]
         self.state.entered[: len(entered)] = entered
         self.state.numbers[ENTERED] = entered.sum()
+        self.state.numbers[STREAMS] = (entered > 0).sum()
         if not known:
             for name in ("exact", "certain", "seen"):
                 self.state.total[name] = results
@@ -219,7 +222,7 @@ class LossEstimator(Component):
         state = self.state
         return self._tally(state.total, state.spread.reshape(2, GROUPS), made)
 
-    def tally_lately(self, core: Core, rejected: int) -> Tally:
+    def tally_lately(self, core: Core) -> Tally:
         """The same in the last minute, or window."""
         state = self.state
         now = int(state.numbers[ENTERED])
@@ -230,7 +233,7 @@ class LossEstimator(Component):
             return Tally()
         made = int(core.numbers[RESULTS]) - int(state.steps["results"][recent].min())
         spread = state.step_spread.reshape(STEPS, 2, GROUPS)[recent].sum(axis=0)
-        return self._tally(state.steps[recent], spread, max(0, made - rejected))
+        return self._tally(state.steps[recent], spread, made)
 
     def _tally(
         self, tallies: npt.NDArray[Any], spread: npt.NDArray[np.float64], made: int

@@ -1,0 +1,97 @@
+"""What a session says, also a session of Spark Connect, which has no `sparkContext`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from streamshed.errors import InputError, SpecError
+from streamshed.spark.sharding import PARTITIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_MEMORY = "HDFSBackedStateStoreProvider"
+
+_TO_TRY = "import sys, numba, pyarrow, pyspark, streamshed; print(*sys.version_info[:2], sep='.')"
+"""What a Python of workers has to do."""
+
+
+def partitions(session: SparkSession) -> int:
+    """How many partitions a stateful operator has."""
+    return int(session.conf.get(PARTITIONS) or 200)
+
+
+def cores(session: SparkSession) -> int:
+    """How many tasks run at once; on Spark Connect, which does not tell, one for each partition."""
+    context = context_of(session)
+    return partitions(session) if context is None else context.defaultParallelism
+
+
+def context_of(session: SparkSession) -> Any:
+    """The SparkContext; None on Spark Connect."""
+    with contextlib.suppress(AttributeError, NotImplementedError, PySparkException):
+        return session.sparkContext
+    return None
+
+
+def use_rocksdb(session: SparkSession) -> None:
+    """Stateful operators of this kind need RocksDB; choose it unless the user chose another."""
+    chosen = session.conf.get(_PROVIDER, "") or ""
+    if chosen.endswith("RocksDBStateStoreProvider"):
+        return
+    if chosen and not chosen.endswith(_MEMORY):
+        raise SpecError(
+            f"the state store is {chosen!r}, but the join needs RocksDB; set {_PROVIDER} to"
+            f" {_ROCKSDB}"
+        )
+    session.conf.set(_PROVIDER, _ROCKSDB)
+
+
+def check_python(session: SparkSession) -> None:
+    """Refuse a local session whose workers would be another Python, without this package.
+
+    Raises:
+        InputError: it says what to set.
+    """
+    context = context_of(session)
+    if context is None or not context.master.startswith("local"):
+        return
+    python = str(context.pythonExec)
+    found = shutil.which(python)
+    if found is not None and _same_environment(found, sys.executable):
+        return
+    problem = _problem(found)
+    if problem is not None:
+        raise InputError(
+            f"Spark's Python workers are {python!r}, {problem}, and this Python is"
+            f" {sys.executable}; before the session starts, set PYSPARK_PYTHON={sys.executable}"
+            " (in Python: os.environ['PYSPARK_PYTHON'] = sys.executable)"
+        )
+
+
+def _same_environment(one: str, other: str) -> bool:
+    """Whether two Pythons are of one environment: those of others are links to the same file."""
+    folders = {os.path.realpath(os.path.dirname(path)) for path in (one, other)}
+    return len(folders) == 1 and os.path.samefile(one, other)
+
+
+def _problem(python: str | None) -> str | None:
+    """Why workers cannot be this Python, if they cannot."""
+    if python is None:
+        return "which is not found"
+    done = subprocess.run([python, "-c", _TO_TRY], capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
+        return f"which cannot run the join ({reason})"
+    version = done.stdout.strip()
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return None if version == mine else f"which is Python {version} instead of {mine}"

@@ -1,0 +1,57 @@
+"""Blobs of rows, results and state are bounded by their bytes."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamshed as ss
+from state_handle import Handle
+from streamshed.engine.checkpoint import from_ipc
+from streamshed.spark.blobs import BLOB_BYTES, Pack, pieces
+from streamshed.spark.processor import ACCOUNTS, RESULTS, JoinProcessor
+from streamshed.spark.sharding import Sharding
+from streamshed.spark.store import PART
+
+ONE = Sharding(partitions=1)
+SLACK = 1 << 16
+"""Bytes of a blob besides its columns."""
+
+
+@given(st.lists(st.text(max_size=60), max_size=40), st.integers(1, 300))
+def test_pieces_are_the_rows_again(texts: list[str], most: int) -> None:
+    rows = pa.record_batch({"text": pa.array(texts, pa.string())})
+    cut = list(pieces(rows, most))
+    assert pa.Table.from_batches(cut) == pa.Table.from_batches([rows])
+    assert all(piece.nbytes <= most or piece.num_rows == 1 for piece in cut)
+
+
+def test_wide_rows_and_results_are_in_small_blobs() -> None:
+    """Each of 20 rows meets 20 others, all of 200 KB: 160 MB of results."""
+    count = 20
+    columns = {"k": [1] * count, "ts": range(count), "text": ["x" * 200_000] * count}
+    rows = pa.record_batch(columns)
+    join = ss.join("a", "b").on("k").within(100, time="ts")
+    plan = join.plan({"a": rows.schema, "b": rows.schema})
+    numbered = rows.append_column("shard", pa.array([0] * count, pa.int32()))
+    packed = [batch for at in (0, 1) for batch in Pack(at, plan, ONE)(iter([numbered] * 9))]
+    blobs = pa.Table.from_batches(packed)
+    assert max(len(blob.as_py()) for blob in blobs["rows"]) <= BLOB_BYTES + SLACK
+    assert sum(from_ipc(blob.as_buffer()).num_rows for blob in blobs["rows"]) == 2 * 9 * count
+    assert sum(blobs["number"].to_pylist()) == 2 * sum(range(blobs.num_rows // 2))
+
+    handle = Handle()
+    processor = JoinProcessor(plan, ONE)
+    processor.init(handle)
+    once = [batch for at in (0, 1) for batch in Pack(at, plan, ONE)(iter([numbered]))]
+    arrived = pa.Table.from_batches(once).to_pandas()
+    made: list[pd.DataFrame] = []
+    for frame in processor.handleInputRows((0,), iter([arrived]), None):
+        made.append(frame if frame.kind[0] == ACCOUNTS else frame.assign(rows=[len(frame.rows[0])]))
+    sizes = [frame.rows[0] for frame in made if frame.kind[0] == RESULTS]
+    assert max(sizes) <= BLOB_BYTES + SLACK
+    assert sum(sizes) >= count**2 * 400_000
+    assert made[-1].counts[0][0] == count**2
+    assert max(len(part) for _, part in handle.values.values()) <= PART

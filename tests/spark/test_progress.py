@@ -1,0 +1,109 @@
+"""The ledgers of a query, of one join or several."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import streamshed as ss
+from streaming import Files, rows
+from streamshed.spark import LedgerListener, ledger, ledgers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAIR = ss.join("a", "b").on("k").within(30, time="ts")
+
+
+def table(*times: int) -> pa.Table:
+    return pa.table({"k": pa.array([1] * len(times)), "ts": pa.array(times)})
+
+
+def test_a_union_of_two_joins_has_two_ledgers(spark: SparkSession, files: Files) -> None:
+    files.write([{"a": table(1, 2), "b": table(3), "c": table(4, 5)}])
+    frames = files.frames(spark)
+    first = PAIR.stream(a=frames["a"], b=frames["b"], shards=1)
+    second = PAIR.stream(a=frames["a"], b=frames["c"], shards=1)
+    frame = first.union(second)
+    query = files.start(frame)
+    query.awaitTermination()
+    found = ledgers(query)
+    assert {name: one.results for name, one in found.items()} == {"a, b": 2, "a, b (2)": 4}
+    assert files.results(frame).num_rows == 6
+    with pytest.raises(
+        ss.InputError, match=r"has 2 joins, of a, b; a, b \(2\); use ledgers\(query\), as in"
+    ):
+        ledger(query)
+
+
+def test_a_join_of_a_join(spark: SparkSession, files: Files) -> None:
+    files.write([{"a": table(1, 2), "b": table(3), "c": table(4, 5)}])
+    frames = files.frames(spark)
+    pairs = PAIR.stream(a=frames["a"], b=frames["b"], shards=1).selectExpr("b.k", "time as ts")
+    again = ss.join("pairs", "c").on("k").within(30, time="ts")
+    frame = again.stream(pairs=pairs, c=frames["c"], shards=1)
+    query = files.start(frame)
+    query.awaitTermination()
+    found = ledgers(query)
+    assert {name: one.results for name, one in found.items()} == {"a, b": 2, "pairs, c": 4}
+    assert len(rows(files.results(frame))) == 4
+
+
+def test_the_listener_names_the_joins(caplog: pytest.LogCaptureFixture) -> None:
+    def event(*names: str) -> Any:
+        metrics = dict.fromkeys(names, ACCOUNTS)
+        progress = SimpleNamespace(batchId=7, runId="run", name="funnel", observedMetrics=metrics)
+        return SimpleNamespace(progress=progress)
+
+    with caplog.at_level(logging.INFO, logger="streamshed.spark"):
+        LedgerListener().onQueryProgress(event("streamshed 11: a, b", "of another"))
+        LedgerListener().onQueryProgress(event("streamshed 10: a, b", "streamshed 9: c, d"))
+    assert [message.split("\n")[0] for message in caplog.messages] == [
+        "batch 7 of funnel",
+        "batch 7 of funnel, join of c, d",
+        "batch 7 of funnel, join of a, b",
+    ]
+
+
+def test_the_listener_warns_of_late_rows(caplog: pytest.LogCaptureFixture) -> None:
+    listener = LedgerListener()
+    with caplog.at_level(logging.WARNING, logger="streamshed.spark"):
+        for late in (4, 12, 40, 99):
+            metrics = {"streamshed 1: a": ACCOUNTS | {"a.late": late}}
+            progress = SimpleNamespace(batchId=7, runId="r", name="q", observedMetrics=metrics)
+            listener.onQueryProgress(SimpleNamespace(progress=progress))
+    (said,) = caplog.messages
+    assert said.startswith("query q: 12 rows were left out as late (12 of stream 'a'); allow for")
+
+
+def query(*batches: dict[str, Any]) -> Any:
+    return SimpleNamespace(name="funnel", id="1", recentProgress=list(batches))
+
+
+def test_a_query_without_accounts_says_so() -> None:
+    """As on a server of Spark Connect that does not report them."""
+    assert ledger(query()) is None
+    assert ledger(query({"observedMetrics": {}, "numInputRows": 0})) is None
+    with pytest.raises(
+        ss.InputError, match=r"the query funnel has done batches, but .* no accounts of a join"
+    ):
+        ledger(query({"observedMetrics": {}, "numInputRows": 5}, {"numInputRows": 0}))
+    found = ledger(query({"observedMetrics": {"streamshed 1: a": ACCOUNTS}, "numInputRows": 5}))
+    assert found is not None
+    assert list(found.streams) == ["a"]
+
+
+def _accounts() -> dict[str, Any]:
+    from streamshed.spark.processor import FATES, SHED_BY, TOTALS
+
+    fates = [f"a.{fate}" for fate in FATES]
+    names = [*TOTALS, *fates, *(f"shed by {policy}" for policy in SHED_BY)]
+    nothing = dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity"))
+    return dict.fromkeys(names, 0) | nothing
+
+
+ACCOUNTS = _accounts()

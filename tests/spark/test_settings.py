@@ -1,0 +1,62 @@
+"""What is checked of a session before a query starts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import streamshed as ss
+from streamshed.spark.settings import check_python, cores
+
+
+def session(python: str = sys.executable, master: str = "local[2]") -> Any:
+    context = SimpleNamespace(pythonExec=python, master=master, defaultParallelism=7)
+    return SimpleNamespace(sparkContext=context)
+
+
+class Connected:
+    """A session of Spark Connect."""
+
+    conf = SimpleNamespace(get=lambda name: "5")
+
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802 - Spark's name
+        from pyspark.errors import PySparkAttributeError
+
+        raise PySparkAttributeError(
+            errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"}
+        )
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_workers_of_this_python(tmp_path: Path) -> None:
+    check_python(session())
+    check_python(session("nowhere/python", master="spark://there:7077"))
+    check_python(Connected())
+    check_python(session(script(tmp_path / "python", f'exec {sys.executable} "$@"')))
+
+
+def test_workers_of_another_python(tmp_path: Path) -> None:
+    remedy = rf"before the session starts, set PYSPARK_PYTHON={sys.executable}"
+    with pytest.raises(ss.InputError, match=rf"'nowhere/python', which is not found, .*{remedy}"):
+        check_python(session("nowhere/python"))
+    bare = script(tmp_path / "bare", "echo 'No module named streamshed' >&2; exit 1")
+    with pytest.raises(ss.InputError, match=rf"cannot run the join \(No module .*{remedy}"):
+        check_python(session(bare))
+    old = script(tmp_path / "old", "echo 3.9")
+    with pytest.raises(ss.InputError, match=rf"which is Python 3\.9 instead of 3\..*{remedy}"):
+        check_python(session(old))
+
+
+def test_cores() -> None:
+    assert cores(session()) == 7
+    assert cores(Connected()) == 5  # type: ignore[arg-type]
