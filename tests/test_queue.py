@@ -46,15 +46,7 @@ def replayed(queued: Queued) -> tuple[list[object], Ledger]:
     return members(queued.graph.workload, done.table), done.ledger
 
 
-UNEQUAL = pytest.mark.xfail(
-    strict=False, reason="a row that waits may be told from another by the last bit of its promise"
-)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [pytest.param(p, marks=UNEQUAL) if p == "sketch, aging" else p for p in POLICIES],
-)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_who_waits_and_who_leaves_is_what_the_plain_version_says(policy: str) -> None:
     @settings(slow_generation, max_examples=20)
     @given(queues(policy))

@@ -126,9 +126,9 @@ def judged(graph: Graph) -> Counter[tuple[tuple[Member, ...], int]]:
 class GraphRun(_Run):
     """The life of a tuple where members match pair by pair."""
 
-    def __init__(self, graph: Graph, split: bool = False) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.one_key = not split and graph.shares_one_key()
+        self.one_key = graph.shares_one_key()
         super().__init__(graph.workload)
         if isinstance(self.rule, Expecting):
             self.rule.attributes_of = self.attributes_of

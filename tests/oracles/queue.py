@@ -26,7 +26,7 @@ class QueuedRun:
     def __init__(self, queued: Queued) -> None:
         """Start with an empty queue."""
         self.queued = queued
-        self.run = GraphRun(queued.graph, split=True)
+        self.run = GraphRun(queued.graph)
         self.waiting: list[tuple[Row, object]] = []
         self.free_at = float("-inf")
         self.latest = -(2**63)

@@ -40,7 +40,7 @@ def pieces(rows: pa.RecordBatch, most: int = BLOB_BYTES) -> Iterator[pa.RecordBa
     Examples:
         >>> wide = pa.record_batch({"text": ["x" * 1000] * 3 + ["y"] * 3})
         >>> [piece.num_rows for piece in pieces(wide, most=2100)]
-        [2, 2, 2]
+        [1, 1, 1, 3]
     """
     count = rows.num_rows
     if count <= 1 or rows.nbytes <= most:
