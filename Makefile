@@ -12,7 +12,7 @@ LOCK_ARGS ?=
 
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help setup demo test test-slow lint lock clean
+.PHONY: help setup demo test test-slow lint docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -31,7 +31,7 @@ $(READY): requirements.lock pyproject.toml
 demo: setup  ## three live streams joined on Spark, with a budget too small for them
 	@$(BIN)/streamshed demo
 
-test: lint  ## lint, then the tests and doctests
+test: lint docs  ## lint, the guide, then the tests and doctests
 	$(PYTEST) $(PYTEST_ARGS)
 
 # The kernels read and write memory unchecked; once in a while the same tests run with every access
@@ -48,6 +48,9 @@ lint: setup  ## ruff, mypy, and the layers of the package
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup  ## the guide as a site, in build/site; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/site
 
 lock: setup  ## pin the dependencies of pyproject.toml in requirements.lock
 	scripts/lock.sh $(LOCK_ARGS)
