@@ -1,0 +1,118 @@
+"""Charts as one HTML file: no network is needed to look at it, now or in ten years."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from streamshed.errors import StreamshedError
+
+if TYPE_CHECKING:
+    import altair as alt
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: the heads of its columns, and its rows. The first column names the row."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+
+Part: TypeAlias = "str | Grid | alt.TopLevelMixin"
+"""What a page is made of: a paragraph, a table, or an Altair chart."""
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; }}
+main {{ padding: 0 1rem; }}
+figure {{ margin: 1.5rem 0; overflow-x: auto; }}
+.scroll {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+caption {{ text-align: left; padding-bottom: .5rem; }}
+th, td {{ padding: .25rem .75rem; border-bottom: 1px solid #8886; }}
+td, thead th + th {{ text-align: right; }} th {{ text-align: left; }}
+</style></head><body><main>
+<h1>{title}</h1>
+{parts}
+</main>
+{script}</body></html>
+"""
+
+# The reader's colours, when the page is opened and when they change.
+_DRAW = """
+const charts = CHARTS, dark = matchMedia("(prefers-color-scheme: dark)");
+const draw = () => charts.forEach((spec, i) => vegaEmbed("#chart" + i, spec,
+  {theme: dark.matches ? "dark" : undefined, config: {background: "transparent"}, renderer: "svg"}));
+dark.addEventListener("change", draw); draw();
+"""  # noqa: E501
+
+
+def write_html(path: str | Path, title: str, *parts: Part) -> Path:
+    """Write a page of paragraphs, tables and Altair charts that loads nothing from elsewhere.
+
+    The page follows the reader's light or dark colours. The `description` of a chart is read out
+    in its place by a screen reader.
+
+    Args:
+        path: the file to write; its folder must exist.
+        title: of the page.
+        parts: paragraphs, tables (`Grid`) and charts, from top to bottom.
+
+    Returns:
+        The path of the file.
+    """
+    charts: list[str] = []
+    written = [_part(part, charts) for part in parts]
+    script = f'<script type="module">{_bundled(charts)}</script>\n' if charts else ""
+    page = _PAGE.format(title=html.escape(title), parts="\n".join(written), script=script)
+    file = Path(path)
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
+def _part(part: Part, charts: list[str]) -> str:
+    if isinstance(part, str):
+        return f"<p>{html.escape(part)}</p>"
+    if isinstance(part, Grid):
+        return _grid(part)
+    spec = part.to_dict()
+    label = html.escape(str(spec.get("description") or spec.get("title") or "chart"), quote=True)
+    charts.append(json.dumps(spec))
+    return f'<figure id="chart{len(charts) - 1}" role="img" aria-label="{label}"></figure>'
+
+
+def _grid(grid: Grid) -> str:
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in grid.head)
+    body = "\n".join(
+        f'<tr><th scope="row">{html.escape(row[0])}</th>'
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in grid.rows
+    )
+    caption = f"<caption>{html.escape(grid.caption)}</caption>" if grid.caption else ""
+    return (
+        f'<div class="scroll" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _bundled(charts: Sequence[str]) -> str:
+    """Vega, and what draws the charts, as one script."""
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise StreamshedError(
+            f"{error.name} is not installed; charts need pip install 'streamshed[charts]'"
+        ) from None
+    # The charts are put in afterwards, so that the bundler need not read their data.
+    data = f"[{','.join(charts)}]".replace("</", "<\\/")
+    return str(vl_convert.javascript_bundle(_DRAW)).replace("CHARTS", data, 1)
