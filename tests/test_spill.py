@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import tempfile
 import warnings
@@ -27,6 +28,8 @@ from oracles.workloads import generated, workloads
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.gate import disk
+from streamshed.engine.gate.disk import Disk
+from streamshed.engine.gate.spill_router import AWAY
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block, Operator
 from streamshed.kernels.core import NEWEST
@@ -308,6 +311,93 @@ def test_files_that_are_gone_or_broken_are_told() -> None:
             file.unlink()
         with pytest.raises(ss.StateError, match="No such file"):
             restore_operator(plan_of(workload, to), snapshot)
+
+
+def written(disk: Disk, number: int) -> int:
+    """Write a file, and return its number."""
+    rows = pa.record_batch({"row": [number]})
+    return disk.write(np.zeros(1, AWAY), [rows]).number
+
+
+def on_disk(disk: Disk) -> list[int]:
+    return sorted(int(file.stem) for file in disk.folder.path.glob("*.arrows"))
+
+
+def test_files_of_a_snapshot_stay_until_the_next_but_one() -> None:
+    with folder() as to:
+        run = Disk(to, AWAY)
+        first, second = written(run, 1), written(run, 2)
+        run.stay()
+        run.drop(first)
+        assert on_disk(run) == [first, second]
+        run.stay()  # the snapshot before is not known to be safe yet
+        assert on_disk(run) == [first, second]
+        third = written(run, 3)
+        run.drop(second)
+        run.stay()
+        assert on_disk(run) == [second, third]
+        run.drop(third)
+        run.stay()
+        assert on_disk(run) == [third]
+        run.close()
+
+
+def test_the_folder_of_the_run_before_goes_with_the_second_snapshot() -> None:
+    with folder() as to:
+        run = Disk(to, AWAY)
+        kept = written(run, 1)
+        folders = [run.folder.path]
+        for _ in range(4):  # each run makes one snapshot, from which the next goes on
+            said = json.loads(json.dumps(run.saved()))
+            run.stay()
+            run = Disk(to, AWAY)
+            run.go_on(said)
+            folders.append(run.folder.path)
+            assert run.files[kept].rows[0].to_pylist() == [{"row": 1}]
+            there = [path.exists() for path in folders]
+            assert there == [False] * (len(folders) - 3) + [True] * min(3, len(folders))
+        run.stay()
+        assert [path.exists() for path in folders] == [False] * 3 + [True] * 2
+        run.stay()
+        assert [path.exists() for path in folders] == [False] * 4 + [True]
+        run.close()
+
+
+@pytest.mark.parametrize("wrong", ["folder", "name", "token", "link"])
+def test_a_folder_that_only_the_state_calls_ours_is_not_removed(wrong: str, tmp_path: Path) -> None:
+    to = tmp_path / "spill"
+    run = Disk(str(to), AWAY)
+    said = run.saved()
+    path, token = map(str, said["folder"])
+    if wrong == "folder":
+        foreign = tmp_path / "streamshed-spill-elsewhere"
+    elif wrong == "name":
+        foreign = to / "important"
+    else:
+        foreign = to / "streamshed-spill-foreign"
+    foreign.mkdir()
+    (foreign / "00000000.arrows").write_text("precious")
+    (foreign / "owner").write_text("another" if wrong == "token" else token)
+    named = foreign
+    if wrong == "link":
+        named = to / "streamshed-spill-link"
+        named.symlink_to(foreign)
+    later = Disk(str(to), AWAY)
+    later.go_on(said | {"folder": [str(named), token], "earlier": [[str(named), token]]})
+    later.stay()
+    later.stay()
+    later.close()
+    assert (foreign / "00000000.arrows").read_text() == "precious"
+    run.close()
+    assert not Path(path).exists()
+
+
+def test_files_of_another_owner_are_not_taken_over(tmp_path: Path) -> None:
+    run = Disk(str(tmp_path), AWAY)
+    written(run, 1)
+    (run.folder.path / "owner").write_text("somebody")
+    with pytest.raises(ss.StateError, match=r"'owner' of the run is missing or another's"):
+        Disk(str(tmp_path), AWAY).go_on(run.saved())
 
 
 def test_a_lower_budget_takes_effect_at_once() -> None:

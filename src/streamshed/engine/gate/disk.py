@@ -8,10 +8,12 @@ message costs less than one for each input.)
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,69 @@ import pyarrow as pa
 from streamshed.engine.checkpoint import from_ipc, write_ipc
 from streamshed.errors import SpillError, StateError
 
-PREFIX = "streamshed-spill-"
-"""What the names of the folders of runs begin with."""
+PREFIX, OWNER, SUFFIX = "streamshed-spill-", "owner", ".arrows"
+"""What the names of the folders of runs begin with; the file in each that holds its token; and what
+the names of the files of rows end with."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run, and the random token in its owner file that proves whose it is."""
+
+    path: Path
+    token: str
+
+    @classmethod
+    def create(cls, to: str) -> RunFolder:
+        """Make a new folder below another."""
+        if os.path.exists(to) and not os.path.isdir(to):
+            raise SpillError(f".spill(): {to!r} is a file; name a folder")
+        try:
+            os.makedirs(to, exist_ok=True)
+            made = cls(Path(tempfile.mkdtemp(prefix=PREFIX, dir=to)), secrets.token_hex(16))
+            (made.path / OWNER).write_text(made.token)
+        except OSError as error:
+            raise SpillError(
+                f".spill(): the folder {to!r} cannot be written to ({error}); name one that can"
+            ) from error
+        return made
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether a run made the folder that is there now, and named it so in its state."""
+        try:
+            return (self.path / OWNER).read_text() == self.token
+        except (OSError, ValueError):
+            return False
+
+    def file(self, number: int) -> Path:
+        """Where the file of a number is."""
+        return self.path / f"{number:08d}{SUFFIX}"
+
+    def remove(self, to: str) -> None:
+        """Remove the files of the run and the folder, if it is genuine and directly below `to`.
+
+        A state may come from anywhere: what it names is not removed on its word alone.
+        """
+        below = self.path.parent.resolve() == Path(to).resolve()
+        named = self.path.name.startswith(PREFIX) and not self.path.is_symlink()
+        if not (below and named and self.is_genuine):
+            return
+        with suppress(OSError):
+            for file in self.path.glob(f"*{SUFFIX}"):
+                file.unlink()
+            (self.path / OWNER).unlink()
+            self.path.rmdir()  # unless somebody else has put something there
+
+    def saved(self) -> list[str]:
+        """What a snapshot says of the folder."""
+        return [str(self.path), self.token]
+
+    @classmethod
+    def from_saved(cls, said: Sequence[str]) -> RunFolder:
+        """The folder of which a snapshot said so much."""
+        path, token = said
+        return cls(Path(path), token)
 
 
 @dataclass(frozen=True)
@@ -57,13 +120,17 @@ class Disk:
     files: dict[int, DiskFile] = field(default_factory=dict)
     next_file: int = 0
     referred: set[int] = field(default_factory=set)
-    """Files that the last snapshot refers to: they are not removed before the next."""
-    left: Path | None = None
+    """Files that the last snapshot refers to."""
+    referred_before: set[int] = field(default_factory=set)
+    """Files that the one before refers to: it is needed until the last one is known to be safe."""
+    before: RunFolder | None = None
     """The folder of the run whose snapshot this one goes on from."""
+    outdated: list[RunFolder] = field(default_factory=list)
+    """Folders of earlier runs, of which the next snapshot needs nothing."""
 
     def __post_init__(self) -> None:
-        self.folder = _new_folder(self.to)
-        self._removal = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder = RunFolder.create(self.to)
+        self._removal = weakref.finalize(self, self.folder.remove, self.to)
 
     @property
     def nbytes(self) -> int:
@@ -79,7 +146,7 @@ class Disk:
         """
         batch = _as_one(known, rows)
         number = self.next_file
-        path = self._path(number)
+        path = self.folder.file(number)
         try:
             with pa.OSFile(str(path), "wb") as sink:
                 write_ipc(sink, batch)
@@ -98,24 +165,30 @@ class Disk:
     def drop(self, number: int) -> None:
         """Give up a file of which nothing is needed any more."""
         del self.files[number]
-        if number not in self.referred:
-            self._path(number).unlink(missing_ok=True)
+        if number not in self.referred | self.referred_before:
+            self.folder.file(number).unlink(missing_ok=True)
 
     def stay(self) -> None:
-        """Let the files in use stay until this is said again: a snapshot refers to them.
+        """Let the files in use stay: a snapshot refers to them, which is not written yet.
 
-        Those to which the one before referred, be it of another run, are not needed any more.
+        So the files of the last one stay as well, until this is said the next time. Those of the
+        one before the last, be it of another run, go.
         """
-        for number in self.referred - self.files.keys():
-            self._path(number).unlink(missing_ok=True)
-        self.referred = set(self.files)
+        for number in self.referred_before - self.referred - self.files.keys():
+            self.folder.file(number).unlink(missing_ok=True)
+        self.referred_before, self.referred = self.referred, set(self.files)
         self._removal.detach()
-        self._remove_left()
+        for folder in self.outdated:
+            folder.remove(self.to)
+        self.outdated = [] if self.before is None else [self.before]
+        self.before = None
 
     def saved(self) -> dict[str, Any]:
         """What a snapshot says of the files."""
+        earlier = [*self.outdated, *([] if self.before is None else [self.before])]
         return {
-            "folder": str(self.folder),
+            "folder": self.folder.saved(),
+            "earlier": [folder.saved() for folder in earlier],
             "files": list(self.files),
             "next": self.next_file,
             "most": self.most,
@@ -124,11 +197,18 @@ class Disk:
 
     def go_on(self, said: dict[str, Any]) -> None:
         """Take over the files that a snapshot refers to; those of the run that made it stay."""
-        self.left = before = Path(said["folder"])
+        self.before = RunFolder.from_saved(said["folder"])
+        self.outdated = [RunFolder.from_saved(folder) for folder in said["earlier"]]
+        if said["files"] and not self.before.is_genuine:
+            raise StateError(
+                f"the state refers to rows that were spilled to {str(self.before.path)!r}, where"
+                f" the file {OWNER!r} of the run is missing or another's; bring the folder back,"
+                " or start anew"
+            )
         for number in said["files"]:
-            old = before / self._path(number).name
+            old = self.before.file(number)
             try:
-                _link(old, self._path(number))
+                _link(old, self.folder.file(number))
                 self.files[number] = self._mapped(number)
             except (OSError, pa.ArrowInvalid, StopIteration) as error:
                 raise StateError(
@@ -138,38 +218,19 @@ class Disk:
         self.next_file, self.most, self.written = said["next"], said["most"], said["written"]
 
     def close(self) -> None:
-        """Remove all files, those of the run before included."""
+        """Remove all files, those of the runs before included."""
         self._removal.detach()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._remove_left()
-
-    def _remove_left(self) -> None:
-        if self.left is not None:
-            shutil.rmtree(self.left, ignore_errors=True)
-            self.left = None
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:08d}.arrows"
+        for folder in [self.folder, *self.outdated, *([self.before] if self.before else [])]:
+            folder.remove(self.to)
+        self.before, self.outdated = None, []
 
     def _mapped(self, number: int) -> DiskFile:
-        with pa.memory_map(str(self._path(number))) as source:
+        with pa.memory_map(str(self.folder.file(number))) as source:
             known, *inputs = from_ipc(source.read_buffer()).columns
             nbytes = source.size()
         records = np.frombuffer(known.values.buffers()[1], self.record, len(known.values))
         rows = [pa.RecordBatch.from_struct_array(part.values) for part in inputs]
         return DiskFile(number, nbytes, records, tuple(rows))
-
-
-def _new_folder(to: str) -> Path:
-    if os.path.exists(to) and not os.path.isdir(to):
-        raise SpillError(f".spill(): {to!r} is a file; name a folder")
-    try:
-        os.makedirs(to, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=to))
-    except OSError as error:
-        raise SpillError(
-            f".spill(): the folder {to!r} cannot be written to ({error}); name one that can"
-        ) from error
 
 
 def _as_one(known: npt.NDArray[Any], rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
