@@ -240,3 +240,12 @@ def test_indices_are_taken_as_they_are_in_loops_and_not_elsewhere():
     array = np.arange(10)
     assert _last_of(array[5:]) == 4
     assert numba.njit(_last_of.py_func)(array[5:]) == 9
+
+
+def test_a_huge_budget_takes_memory_for_what_comes():
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.int64())])
+    said = join("a", "b").on("k").within(5, time="ts").keep(total=10**12)
+    operator = build_operator(said.plan({"a": schema, "b": schema}))
+    assert operator.policy.name == "density"
+    assert len(operator.state.ghosts) == 2**20
+    assert operator.state_bytes() < 2**27

@@ -14,7 +14,7 @@ from streamshed.conditions import Cosine, InnerProduct, Near
 from streamshed.durations import describe
 from streamshed.engine.allocation import directory, first_shape
 from streamshed.engine.match.attribute_index import index_layout
-from streamshed.engine.observe.estimator import CAPACITY, PART, is_estimated
+from streamshed.engine.observe.estimator import is_estimated, sample_entries
 from streamshed.engine.observe.state import loss_layout
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError
@@ -236,7 +236,7 @@ def _estimate(plan: Plan) -> str:
 
 def _entries(plan: Plan) -> int:
     """The entries of the sample from which missed results are estimated."""
-    return max(CAPACITY, sum(_budgets(plan).values()) // PART)
+    return sample_entries(sum(_budgets(plan).values()))
 
 
 # -- on Spark -------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ class Density(Random):
         self.fresh_keys = self.fresh_arrivals = 0.0
         self.outlook: dict[tuple[State, int], float] = {}
         rows = workload.keep_total or sum(rows or 0 for rows in workload.keep_rows or ())
-        self.places = 2 ** (max(PLACES, rows).bit_length() - 1)
+        self.places = 2 ** (min(max(PLACES, rows), 2**20).bit_length() - 1)
         self.ghosts: dict[int, tuple[int, Note]] = {}
         self.notes: dict[Key, Note] = {}
         self.turns: Counter[Stream | None] = Counter()

@@ -61,7 +61,7 @@ CAPACITY = 1 << 12
 PART = 9
 """Beyond that it may have one for so many rows of the budget: so it takes 5 % of the memory."""
 LARGE = 1 << 20
-"""Entries that it has, if the rate was said, before it comes down to that rate."""
+"""The most that it may have; and what it has, if the rate was said, before it falls to that."""
 FEWEST, MOST = 8, 64
 """Between these is the number of entries of a key in a stream, before neighbours are merged."""
 
@@ -272,7 +272,7 @@ class LossEstimator(Component):
 def _settings(plan: Plan) -> LossSettings:
     capacity = LARGE
     if plan.rate is None:
-        capacity = max(CAPACITY, _budget(plan) // PART)
+        capacity = sample_entries(_budget(plan))
     width = max(64, min(capacity, CAPACITY) if plan.rate is not None else capacity)
     return LossSettings(
         salt=np.uint64((plan.seed + 1) * int(GOLDEN) % 2**64),
@@ -282,6 +282,11 @@ def _settings(plan: Plan) -> LossSettings:
         highest=DEEPEST if plan.rate is None else int(np.floor(-np.log2(plan.rate))),
         step=-(-lately(plan) // STEPS),
     )
+
+
+def sample_entries(budget: int) -> int:
+    """The entries of a sample that chooses its rate by itself, for so many rows of the budget."""
+    return min(max(CAPACITY, budget // PART), LARGE)
 
 
 def _budget(plan: Plan) -> int:
