@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import json
+import os
+import secrets
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import numba
@@ -20,6 +25,7 @@ from streamshed.engine.ingest import key_hash
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import compiled_for, driver, implements, loop
 from streamshed.kernels.core import KEYS_USED, NONE, Core
+from streamshed.kernels.hashing import Secret, hash_words, secret_of
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.machine import ones, trailing_zeros
 from streamshed.kernels.merging import merge_order, running_maximum
@@ -200,9 +206,14 @@ def test_the_running_maximum(times, so_far):
     assert behind == late
 
 
-def strings(values: pa.Array) -> list[int]:
-    common = pa.string() if values.type == pa.string() else pa.large_string()
-    hashed, null = key_hash(pa.record_batch({"k": values}), ["k"], [common])
+PUBLIC = secret_of(0)
+SECRETS = st.integers(0, 2**64 - 1).map(secret_of)
+
+
+def strings(values: pa.Array, secret: Secret = PUBLIC) -> list[int]:
+    common = pa.large_string() if pa.types.is_large_string(values.type) else pa.string()
+    common = pa.binary() if values.type == pa.binary() else common
+    hashed, null = key_hash(pa.record_batch({"k": values}), ["k"], [common], secret)
     assert null.size == 0
     return hashed.tolist()
 
@@ -219,6 +230,59 @@ def test_strings_have_one_hash_however_they_are_stored(values):
         assert strings(pa.array(values, kind)) == plain
     for kind in (pa.string(), pa.large_string()):
         assert strings(pa.array(["x", *values, "y"], kind).slice(1, len(values))) == plain
+
+
+@given(SECRETS)
+def test_words_that_differ_have_different_hashes(secret):
+    words = np.concatenate([np.arange(500), 2 ** np.arange(63)]).astype(np.uint64)
+    assert len(set(hash_words(words, secret).tolist())) == len(set(words.tolist()))
+
+
+UNWRAPPED = 0x9E3779B97F4A7C15
+
+
+def unseeded_hash(text: bytes) -> int:
+    """The hash that keys once had, of strings of 16 bytes."""
+    folded = len(text)
+    for word in (*np.frombuffer(text, "<u8").tolist(), 0):
+        folded = rules.mix((folded * UNWRAPPED + word) & rules.MASK)
+    return folded
+
+
+def test_keys_that_collided_without_a_seed_do_not_collide():
+    colliding = []
+    for first in range(1_000):
+        folded = rules.mix((16 * UNWRAPPED + first) & rules.MASK)
+        second = (1 - folded * UNWRAPPED) & rules.MASK
+        colliding.append(np.array([first, second], "<u8").tobytes())
+    assert len({unseeded_hash(text) for text in colliding}) == 1
+    for _ in range(10):
+        secret = secret_of(secrets.randbits(64))
+        assert len(set(strings(pa.array(colliding, pa.binary()), secret))) == len(colliding)
+        words = np.frombuffer(b"".join(colliding), "<u8").reshape(-1, 2)
+        rows = pa.record_batch({"a": words[:, 0].copy(), "b": words[:, 1].copy()})
+        hashed, _ = key_hash(rows, ["a", "b"], [pa.uint64(), pa.uint64()], secret)
+        assert len(set(hashed.tolist())) == len(colliding)
+
+
+@given(st.lists(st.text(max_size=20), max_size=8, unique=True), SECRETS, SECRETS)
+def test_another_seed_makes_other_hashes(values, one, other):
+    both = {*strings(pa.array(values, pa.string()), one)} & {
+        *strings(pa.array(values, pa.string()), other)
+    }
+    assert not both or one == other
+
+
+@pytest.mark.skipif(sys.hash_info.algorithm != "siphash13", reason="no other SipHash at hand")
+def test_strings_are_hashed_by_siphash():
+    values = [bytes(range(length)) for length in range(1, 70)]
+    command = f"print([hash(value) % 2**64 for value in {values}])"
+    environment = os.environ | {"PYTHONHASHSEED": "0"}  # Python's secret is then 0
+    said = subprocess.run(
+        [sys.executable, "-S", "-c", command], env=environment, capture_output=True, check=True
+    )
+    no_secret = (np.uint64(0), np.uint64(0))
+    assert strings(pa.array(values, pa.binary()), no_secret) == json.loads(said.stdout)
 
 
 def test_what_is_compiled_is_known_without_compiling():

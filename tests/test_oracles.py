@@ -489,7 +489,7 @@ class TestDensity:
         # In `b` its row has 11/100 left, but there is a row in `a` for who comes there.
         assert rule.density(1, 1) == pytest.approx(math.sqrt(0.11) * rate)
         (tag, ghost), *others = rule.ghosts.values()
-        assert (tag, others) == (hash_of(2) >> 32, [])
+        assert (tag, others) == (hash_of(workload, 2) >> 32, [])
         assert (ghost.begin, ghost.lanes, ghost.lost) == (2, {0}, {0})
 
         # 95: key 2 is again what it was.
@@ -516,18 +516,17 @@ class TestDensity:
 
     def test_ghosts_are_dismissed(self) -> None:
         """After four windows the key is new; at its turn the place is looked at."""
-        rule = simulate(
-            named(
-                [[(1, 0, 0), (2, 5, 0), (1, 41, 0)], []],
-                [("time", 10)] * 2,
-                clock="max",
-                keep_rows=(1, 1),
-                policy="density",
-            )
-        ).rule
+        workload = named(
+            [[(1, 0, 0), (2, 5, 0), (1, 41, 0)], []],
+            [("time", 10)] * 2,
+            clock="max",
+            keep_rows=(1, 1),
+            policy="density",
+        )
+        rule = simulate(workload).rule
         assert rule.notes[1].begin == 41
         assert not rule.notes[1].returns
-        place = hash_of(2) % rule.places
+        place = hash_of(workload, 2) % rule.places
         assert rule.ghosts[place][1].last == 5
         rule.newest = 45
         rule.look_at(place)

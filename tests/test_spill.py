@@ -415,6 +415,17 @@ def test_a_lower_budget_takes_effect_at_once() -> None:
         operator.close()
 
 
+def test_another_seed_finds_the_keys_that_were_spilled() -> None:
+    workload = larger()
+    with folder() as to:
+        operator = fed_to(workload, to, 900)
+        restored = restore_operator(plan_of(replace(workload, seed=7), to), operator.snapshot())
+        made = [sum(len(found.time) for found in join.finish()) for join in (restored, operator)]
+        assert made[0] == made[1] > 0
+        restored.close()
+        operator.close()
+
+
 def test_a_join_that_sheds_does_not_take_over_what_was_spilled() -> None:
     workload = larger()
     with folder() as to:

@@ -544,7 +544,10 @@ time='ts')
         return self._with(sample_rate=fraction(rate, ".estimate(): `rate`"))
 
     def seed(self, n: int) -> Join:
-        """Seed the random numbers: runs with the same seed make the same decisions.
+        """Seed the random numbers and the hash of keys: runs of the same seed are the same.
+
+        If keys come from people you do not trust, choose a seed that they do not know: otherwise
+        they can make many keys of one hash, which slow the join down.
 
         Args:
             n: A number from 0 to 2**64 - 1; 0 by default.

@@ -285,9 +285,9 @@ class Density(Random):
 
     def recall(self, key: Key) -> bool:
         """Whether a key has a ghost, which then is what is noted of it."""
-        place = hash_of(key) % self.places
+        place = hash_of(self.workload, key) % self.places
         tag, ghost = self.ghosts.get(place, (None, None))
-        if ghost is None or tag != hash_of(key) >> 32 or self.is_over(ghost):
+        if ghost is None or tag != hash_of(self.workload, key) >> 32 or self.is_over(ghost):
             return False
         self.notes[key] = ghost
         del self.ghosts[place]
@@ -303,10 +303,10 @@ class Density(Random):
         if self.workload.by:
             self.leave(note)
             return
-        place = hash_of(key) % self.places
+        place = hash_of(self.workload, key) % self.places
         if place in self.ghosts:
             self.dismiss(place)
-        self.ghosts[place] = hash_of(key) >> 32, note
+        self.ghosts[place] = hash_of(self.workload, key) >> 32, note
 
     def dismiss(self, place: int) -> None:
         """Forget a ghost, and learn from that nobody came."""

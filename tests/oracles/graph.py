@@ -148,8 +148,8 @@ class GraphRun(_Run):
             if _own(places, position)
         }
         if self.one_key:
-            return {0: hash_of(*values.values())}
-        return {number: hash_of(value) for number, value in values.items()}
+            return {0: hash_of(self.workload, *values.values())}
+        return {number: hash_of(self.workload, value) for number, value in values.items()}
 
     def completed(self, t: Held) -> list[list[Held]]:
         """The members of every result, the newcomer last."""

@@ -10,6 +10,7 @@ from functools import cache
 import pyarrow as pa
 
 from streamshed.engine.ingest import key_hash
+from streamshed.kernels.hashing import secret_of
 
 from .rows import Key, Stream, Workload, Worth
 
@@ -134,7 +135,7 @@ class _Keys(Random):
     def lot(self, held: Held) -> int:
         """The number of a key in a stream in the draw among keys of equal standing."""
         position = 0 if self.workload.by else self.workload.position(held.stream)
-        return mix(hash_of(held.key) ^ draw(self.workload.seed, position))
+        return mix(hash_of(self.workload, held.key) ^ draw(self.workload.seed, position))
 
     def standings(self) -> Counter[Key]:
         """What the key with the least of it is shed for."""
@@ -154,12 +155,17 @@ class _Keys(Random):
         return min(window, key=lambda held: (standings[held.key], self.lot(held), held.age))
 
 
+def hash_of(workload: Workload, *key: Key) -> int:
+    """The 64 bits that a key is reduced to."""
+    return _hashed(workload.seed, *key)
+
+
 @cache
-def hash_of(*key: Key) -> int:
-    """The 64 bits that a key is reduced to; how is the engine's own affair, not a decision."""
+def _hashed(seed: int, *key: Key) -> int:
+    """The engine's own hash: how keys are reduced is no decision."""
     rows = pa.record_batch({f"k{number}": [part] for number, part in enumerate(key)})
     kinds = [pa.string() if isinstance(part, str) else pa.int64() for part in key]
-    hashed, _ = key_hash(rows, rows.schema.names, kinds)
+    hashed, _ = key_hash(rows, rows.schema.names, kinds, secret_of(seed))
     return int(hashed[0])
 
 

@@ -19,11 +19,6 @@ Attributes = dict[int, int]
 """The hash of each attribute of a tuple."""
 
 
-def shared_key(held: Held) -> Attributes:
-    """A shared key is one attribute."""
-    return {0: hash_of(held.key)}
-
-
 class Expecting(Rule):
     """What the streams' pasts are cut into, and who stands lowest."""
 
@@ -34,7 +29,7 @@ class Expecting(Rule):
     def __init__(self, workload: Workload, windows: Windows) -> None:
         """Start with nothing known."""
         super().__init__(workload, windows)
-        self.attributes_of: Callable[[Held], Attributes] = shared_key
+        self.attributes_of: Callable[[Held], Attributes] = self.shared_key
         self.own: dict[Stream, list[int]] = {name: [0] for name in workload.names}
         self.newest: int | None = None
         self.entered: Counter[Stream] = Counter()
@@ -42,6 +37,10 @@ class Expecting(Rule):
         self.tumbled: set[Stream] = set()
         self.promise: dict[Held, float] = {}
         self.taken = dict.fromkeys(workload.names, 0.0)
+
+    def shared_key(self, held: Held) -> Attributes:
+        """A shared key is one attribute."""
+        return {0: hash_of(self.workload, held.key)}
 
     def arrives(self, newcomer: Held) -> None:
         """Let pasts tumble, learn of the newcomer, and find what it promises."""

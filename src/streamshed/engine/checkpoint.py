@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 4
+VERSION = 5
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
 ARRIVAL, MARK, TIME = "__arrival", "__mark", "__time"

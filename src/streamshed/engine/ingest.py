@@ -24,7 +24,13 @@ from streamshed.engine.match.compared import Compared
 from streamshed.engine.match.probe_order import lookup_sets, most_attributes, own_attributes
 from streamshed.errors import InputError, listed
 from streamshed.kernels.core import NEVER
-from streamshed.kernels.hashing import fold_words, hash_strings, hash_words
+from streamshed.kernels.hashing import (
+    Secret,
+    append_words,
+    fold_hashes,
+    hash_strings,
+    hash_words,
+)
 from streamshed.kernels.merging import merge_order, put_in_order, running_maximum
 from streamshed.plan.plan import Plan, StreamPlan
 
@@ -91,8 +97,10 @@ class Ingest:
     disorder: int = 0
     """Rows that came behind their stream's newest time, so far."""
     compared: Compared = field(init=False)
+    secret: Secret = field(init=False)
 
     def __post_init__(self) -> None:
+        self.secret = self.plan.secret
         self.compared = Compared(self.plan)
         self.rows_seen = self.rows_seen or [0] * len(self.plan.streams)
         self.newest = self.newest or [-FARTHEST] * len(self.plan.streams)
@@ -176,7 +184,7 @@ class Ingest:
         rows: pa.RecordBatch,
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         try:
-            return key_hash(rows, key, types)
+            return key_hash(rows, key, types, self.secret)
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"stream {stream.name!r}, column {listed(key)}: a key cannot be read"
@@ -206,7 +214,7 @@ class Ingest:
         first = self.sets[position][0]
         hashed = hashes[:, own.index(first[0])].copy()
         for number in first[1:]:
-            fold_words(hashed, np.ascontiguousarray(hashes[:, own.index(number)]))
+            fold_hashes(hashed, np.ascontiguousarray(hashes[:, own.index(number)]))
         return hashed, hashes, unfit
 
     def _common_worth(self) -> pa.DataType | None:
@@ -263,7 +271,7 @@ def times_of(
 
 
 def key_hash(
-    rows: pa.RecordBatch, columns: Sequence[str], types: Sequence[pa.DataType]
+    rows: pa.RecordBatch, columns: Sequence[str], types: Sequence[pa.DataType], secret: Secret
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """The hash of each row's key, and which keys are null (empty if none)."""
     hashed: npt.NDArray[np.uint64] | None = None
@@ -272,11 +280,11 @@ def key_hash(
         column = _plain(rows.column(name)).cast(kind)
         if column.null_count:
             null = _either(null, _mask(column.is_null()))
-        for words in _key_words(column):
+        for words, are_hashes in _key_words(column, secret):
             if hashed is None:
-                hashed = hash_words(words)
+                hashed = words if are_hashes else hash_words(words, secret)
             else:
-                fold_words(hashed, words)
+                append_words(hashed, words, secret)
     return np.zeros(rows.num_rows, np.uint64) if hashed is None else hashed, null
 
 
@@ -297,21 +305,21 @@ def _fixed(kind: pa.DataType) -> bool:
     )
 
 
-def _key_words(column: pa.Array) -> list[npt.NDArray[np.uint64]]:
-    """A key column as one or more columns of 64-bit words."""
+def _key_words(column: pa.Array, secret: Secret) -> list[tuple[npt.NDArray[np.uint64], bool]]:
+    """A key column as one or more columns of 64-bit words, and whether these are hashes already."""
     kind = column.type
     if pa.types.is_decimal(kind):
         words = np.frombuffer(column.buffers()[1], np.uint64)
         wide = kind.bit_width // 64
         used = words[column.offset * wide : (column.offset + len(column)) * wide]
-        return [np.ascontiguousarray(used[word::wide]) for word in range(wide)]
+        return [(np.ascontiguousarray(used[word::wide]), False) for word in range(wide)]
     if _fixed(kind):
-        return [_words(column, 0).view(np.uint64)]
+        return [(_words(column, 0).view(np.uint64), False)]
     large = column.cast(pa.large_binary())
     _, offsets, data = large.buffers()
     positions = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return [hash_strings(positions, content)]
+    return [(hash_strings(positions, content, secret), True)]
 
 
 def _words(column: pa.Array, null: int) -> npt.NDArray[np.int64]:

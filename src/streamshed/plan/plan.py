@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from streamshed.columns import Column
+from streamshed.kernels.hashing import Secret, secret_of
 
 if TYPE_CHECKING:
     from streamshed.aggregates import Windows
@@ -184,6 +185,8 @@ class Plan:
     at_least: int | None
     """The least number of members of a partial result; None for complete joins."""
     seed: int
+    key_seed: int
+    """The seed of the join, from which the hash of keys follows in all its parts alike."""
     rate: float | None = None
     """The part of all keys that is followed to estimate what is missed; None: as it turns out."""
     shards: tuple[int, ...] = ()
@@ -211,6 +214,11 @@ class Plan:
     def key_types(self) -> tuple[pa.DataType, ...]:
         """The common type of each column of a shared key, to which every stream's is cast."""
         return self.streams[0].key_types
+
+    @property
+    def secret(self) -> Secret:
+        """What the hash of a key depends on besides the key."""
+        return secret_of(self.key_seed)
 
     @property
     def graph(self) -> bool:

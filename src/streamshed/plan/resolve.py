@@ -65,6 +65,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         policy=policy,
         at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
         seed=spec.random_seed,
+        key_seed=spec.random_seed,
         rate=spec.sample_rate if _is_estimated(spec) else 0.0,
         through=_relation(spec),
         queue=queue_of(spec, policy, time_type),

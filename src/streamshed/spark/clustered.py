@@ -145,7 +145,7 @@ class ClusterPack(Pack):
                 " clusters"
             )
         stream = self.plan.streams[0]
-        hashed, _ = key_hash(rows, stream.key, stream.key_types)
+        hashed, _ = key_hash(rows, stream.key, stream.key_types, self.plan.secret)
         assert stream.time is not None
         times, _ = times_of(rows.column(stream.time), self.plan.time_type, repr(stream.time))
         if self.notes is not None:

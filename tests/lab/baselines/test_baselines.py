@@ -12,7 +12,7 @@ import pytest
 import streamshed as ss
 from streamshed.engine.batch import Batch
 from streamshed.engine.operator import Block
-from streamshed.kernels.hashing import hash_words
+from streamshed.kernels.hashing import hash_words, secret_of
 from streamshed_lab.baselines import BASELINES, Baseline, MJoin, Query, SHJTree, XJoinTree
 
 SPILLING = [baseline for baseline in BASELINES if baseline.spills]
@@ -35,7 +35,7 @@ def batch_of(table: pa.Table) -> Batch:
     return Batch(
         columns["stream"].astype(np.int32),
         columns["time"],
-        hash_words(columns["key"].view(np.uint64)),
+        hash_words(columns["key"].view(np.uint64), secret_of(0)),
         columns["row"],
         np.empty(0, np.bool_),
         np.empty(0, np.int64),

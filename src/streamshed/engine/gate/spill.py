@@ -445,6 +445,7 @@ class Spill(Component):
     def save(self) -> dict[str, Any]:
         """What is on disk; a checkpoint refers to files."""
         return self.aside.saved() | {
+            "secret": [int(word) for word in self.join.ingest.secret],
             "figures": asdict(self.figures),
             "latest": self.latest,
             "credit": self.credit,
@@ -454,6 +455,11 @@ class Spill(Component):
             "offered": self.offered,
             "router": self.router.numbers.tolist(),
         }
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Hash keys as those on disk were: a join may go on with another seed."""
+        first, second = map(np.uint64, saved["secret"])
+        self.join.ingest.secret = first, second
 
     def restore(self, said: dict[str, Any], another_budget: bool) -> None:
         """Go on with the files that a checkpoint refers to."""

@@ -129,7 +129,7 @@ class RunningRelation:
         for position, stream in enumerate(self.plan.streams):
             met = self.through.keys[position]
             try:
-                hashes, null = key_hash(rows, met, stream.key_types)
+                hashes, null = key_hash(rows, met, stream.key_types, self.plan.secret)
             except pa.ArrowInvalid as error:
                 raise InputError(
                     f"relation {self.through.relation.name!r}, column {', '.join(map(repr, met))}:"

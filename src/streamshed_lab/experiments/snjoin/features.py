@@ -11,6 +11,7 @@ import pyarrow as pa
 import streamshed as ss
 from streamshed.engine.batch import Batch
 from streamshed.engine.ingest import key_hash
+from streamshed.kernels.hashing import secret_of
 from streamshed_lab.baselines import BASELINES, Baseline, Query
 from streamshed_lab.experiments.report import Claim, Report, judge, markdown_table
 from streamshed_lab.experiments.snjoin.running import SN, Scale
@@ -82,7 +83,7 @@ def _drawn(order: npt.NDArray[np.int64]) -> pa.Table:
 
 def _batch(table: pa.Table) -> Batch:
     rows = table.combine_chunks().to_batches()[0]
-    hashed, _ = key_hash(rows, ["key"], [pa.int64()])
+    hashed, _ = key_hash(rows, ["key"], [pa.int64()], secret_of(0))
     return Batch(
         table["stream"].to_numpy().astype(np.int32),
         table["time"].to_numpy(),
