@@ -42,6 +42,16 @@ class StreamLedger:
         return self.arrived == self.settled
 
 
+class _Others:
+    """Stands for the streams that were forgotten; no value of a column equals it."""
+
+    def __repr__(self) -> str:
+        return "(forgotten)"
+
+
+OTHERS = _Others()
+
+
 @dataclass(frozen=True)
 class Spilled:
     """What a join has on disk, and what was made of it; times are in the join's own units."""
@@ -92,6 +102,9 @@ class Ledger:
 
     streams: Mapping[Any, StreamLedger]
     results: int
+    others: StreamLedger = StreamLedger()
+    """What became of the rows of streams that were forgotten: a column tells streams apart, and
+    these have no row left."""
     state_bytes: int = 0
     """Bytes of the join's state beyond the users' rows."""
     payload_bytes: int = 0
@@ -132,14 +145,19 @@ class Ledger:
     @property
     def balanced(self) -> bool:
         """Whether every row of every stream is accounted for."""
-        return all(stream.balanced for stream in self.streams.values())
+        return all(stream.balanced for stream in self.accounts.values())
+
+    @property
+    def accounts(self) -> Mapping[Any, StreamLedger]:
+        """The accounts of all streams, and of the others if any were forgotten."""
+        return {**self.streams, OTHERS: self.others} if self.others.arrived else self.streams
 
     def to_table(self) -> pa.Table:
-        """One row for each stream."""
-        names = pa.array(list(self.streams))
+        """One row for each stream, and one without a name for those that were forgotten."""
+        names = pa.array([None if name is OTHERS else name for name in self.accounts])
         counts = {
             part.name: pa.array(
-                [getattr(stream, part.name) for stream in self.streams.values()], pa.int64()
+                [getattr(stream, part.name) for stream in self.accounts.values()], pa.int64()
             )
             for part in fields(StreamLedger)
         }
@@ -160,9 +178,9 @@ class Ledger:
 
     def _shown(self) -> list[tuple[str, StreamLedger]]:
         """The streams to print: all of them, or of very many those with the most rows."""
-        if len(self.streams) <= _MOST_SHOWN:
-            return [(str(name), stream) for name, stream in self.streams.items()]
-        ranked = sorted(self.streams.items(), key=lambda item: -item[1].arrived)
+        if len(self.accounts) <= _MOST_SHOWN:
+            return [(str(name), stream) for name, stream in self.accounts.items()]
+        ranked = sorted(self.accounts.items(), key=lambda item: -item[1].arrived)
         most, rest = ranked[: _MOST_SHOWN - 1], ranked[_MOST_SHOWN - 1 :]
         others = StreamLedger(
             *(
@@ -179,7 +197,7 @@ class Ledger:
             lines[0] += f" of importance {self.importance:,.6g}"
         if self.missed is not None and self.missed.high > 0:
             lines.append(f"recall {self.recall}: an estimated {self.missed} results missed")
-        elif self.missed is None and any(stream.shed for stream in self.streams.values()):
+        elif self.missed is None and any(stream.shed for stream in self.accounts.values()):
             lines.append("missed results are not estimated")
         if self.missed_lately is not None and self.missed_lately.high > 0:
             lines.append(f"lately {self.missed_lately} results missed")

@@ -244,7 +244,7 @@ class _Running:
         windows = self.spec.time_windows
         late = {
             name: stream.late
-            for name, stream in self.operator.ledger().streams.items()
+            for name, stream in self.operator.ledger().accounts.items()
             if stream.late
         }
         if late and windows is not None and windows.late == 0:

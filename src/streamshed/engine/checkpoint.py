@@ -43,7 +43,8 @@ class Head:
     about: dict[str, str]
     numbers: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
-    names: list[Any]
+    names: dict[Any, int]
+    """The streams told apart by a column that are known, and their numbers."""
 
     def changed(self, about: dict[str, str]) -> set[str]:
         """The parts of a join that are other now than when the state was made.
@@ -76,7 +77,8 @@ class Head:
         parts["head"] = np.frombuffer(json.dumps(words).encode(), np.uint8)
         large = any(isinstance(name, int) and name >= 2**63 for name in self.names)
         kind = pa.uint64() if large else None
-        names = to_ipc(pa.record_batch({"name": pa.array(self.names, kind)}))
+        numbered = {"name": pa.array([*self.names], kind), "number": [*self.names.values()]}
+        names = to_ipc(pa.record_batch(numbered))
         parts["names"] = np.frombuffer(names, np.uint8)
         return _archive(parts, compressed=True)
 
@@ -98,8 +100,9 @@ class Head:
                 f"the state has layout {version}, and this release reads {VERSION};"
                 " use the release that wrote it, or start anew"
             )
-        names = from_ipc(parts.pop("names").tobytes()).column("name").to_pylist()
-        return cls(words["about"], words["numbers"], parts, names)
+        named = from_ipc(parts.pop("names").tobytes())
+        names = zip(*(column.to_pylist() for column in named.columns), strict=True)
+        return cls(words["about"], words["numbers"], parts, dict(names))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -69,21 +69,53 @@ class InputRows(NamedTuple):
         return InputRows._make(column[start:end] if column.size else column for column in self)
 
 
-@dataclass
 class StreamNames:
-    """Numbers for streams that are told apart by a column, by its values; see `stream_names`."""
+    """Numbers for streams that are told apart by a column, by its values; see `stream_names`.
 
-    number: dict[Any, int] = field(default_factory=dict)
+    Args:
+        number: the names that are known already, with their numbers.
+
+    Attributes:
+        new: names that were numbered since somebody took them from here.
+    """
+
+    def __init__(self, number: Mapping[Any, int] | None = None) -> None:
+        self.number: dict[Any, int] = dict(number or {})
+        self.new: list[Any] = [*self.number]
+        self._set_free()
+
+    def _set_free(self) -> None:
+        """See which numbers are free; the smallest is taken first, also after a restart."""
+        used = {*self.number.values()}
+        self.free = [n for n in reversed(range(max(used, default=-1))) if n not in used]
+
+    @property
+    def size(self) -> int:
+        """All numbers are below this one."""
+        return len(self.number) + len(self.free)
 
     def numbers(self, values: pa.Array) -> npt.NDArray[np.int32]:
-        """The number of each value; a new value gets the next one."""
+        """The number of each value; a new value gets one that is free, or the next one."""
         encoded = values.dictionary_encode(null_encoding="encode")
         names = stream_names(encoded.dictionary)
-        known = np.array(
-            [self.number.setdefault(name, len(self.number)) for name in names], np.int32
-        )
+        known = np.array([self._number_of(name) for name in names], np.int32)
         numbers: npt.NDArray[np.int32] = known[encoded.indices.to_numpy()]
         return numbers
+
+    def _number_of(self, name: Any) -> int:
+        number = self.number.get(name)
+        if number is None:
+            number = self.free.pop() if self.free else len(self.number)
+            self.number[name] = number
+            self.new.append(name)
+        return number
+
+    def forget(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Forget the names that have some numbers, which others may have then."""
+        gone = {*numbers.tolist()}
+        self.number = {name: number for name, number in self.number.items() if number not in gone}
+        self.new = [name for name in self.new if name in self.number]
+        self._set_free()
 
 
 @dataclass

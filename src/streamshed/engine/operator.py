@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -78,16 +77,19 @@ from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, allocate_buffer
 from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import (
     ARRIVALS,
+    ARRIVED,
     CLOCK,
     FATES,
     FIRST_SEEN,
     KEYS_USED,
     NEWEST,
+    NONE,
     OVERDUE,
     RESULTS,
     ROW,
     ROWS_USED,
     SHED,
+    STORED,
     TOTAL_IMPORTANCE,
     Field,
     Memory,
@@ -108,6 +110,8 @@ CHUNK = 1 << 16
 """Rows handed to the loop at once: room is made for so many before it starts."""
 OUTPUT = 1 << 16
 """Results in the output buffer."""
+GONE = 1 << 10
+"""Streams told apart by a column are forgotten when so many, and half of all, are gone."""
 
 CORE, POLICY, MARKS = "core.", "policy.", "marks"
 """What the names of the arrays begin with, and the name of the policy's marks."""
@@ -187,7 +191,8 @@ class Operator:
         self.expected = 0
         self.counting = False
         self.restored = 0
-        self.placed = 0
+        self.processed = 0
+        self.others = np.zeros(FATES, np.int64)
         self.warmed = plan.throttle is None or plan.throttle.share is None
         self.failed: Exception | None = None
 
@@ -234,6 +239,7 @@ class Operator:
     def process(self, batch: Batch) -> Iterator[Block | Late]:
         """Process rows in their order; results come in blocks as they are made."""
         size = batch.time.size
+        self.processed += size
         for start in range(0, size, CHUNK):
             part = batch.part(start, min(start + CHUNK, size))
             self._make_room(part.time.size)
@@ -396,7 +402,7 @@ class Operator:
         # After a restart there may be more rows than the budget allows now, for a moment.
         most = max(allowed(budget), self.restored)
         room = enough(old.rows, max(stored + rows, self.expected // 4), most)
-        streams = enough(old.streams, len(self.ingest.names.number)) if plan.by else old.streams
+        streams = enough(old.streams, self.ingest.names.size) if plan.by else old.streams
         disordered = self.ingest.disorder > 0
         disorder = int(core.sizes.max()) + rows if disordered else 0
         fullest = enough(old.held, fullest + rows, max(int(budget.max()), self.restored))
@@ -433,11 +439,10 @@ class Operator:
 
     def _place(self, windows: WindowPlan) -> None:
         """Give the streams that are new the windows that were said of them."""
-        own = dict(windows.named)
-        names = list(islice(self.ingest.names.number, self.placed, None))
-        places = [own.get(name, windows.otherwise) for name in names]
-        self.core.sweep[self.placed : self.placed + len(places)] = places
-        self.placed += len(places)
+        own, streams = dict(windows.named), self.ingest.names
+        numbers = [streams.number[name] for name in streams.new]
+        self.core.sweep[numbers] = [own.get(name, windows.otherwise) for name in streams.new]
+        streams.new = []
 
     # -- what comes out --------------------------------------------------------------------------
 
@@ -465,6 +470,7 @@ class Operator:
         ledger = Ledger(
             self._streams(),
             results=self.made,
+            others=StreamLedger(*self.others.tolist()),
             state_bytes=self.state_bytes(),
             payload_bytes=sum(payload.nbytes() for payload in self.payload),
             shed_by=self.shed_by(),
@@ -486,16 +492,23 @@ class Operator:
     def _streams(self) -> dict[Any, StreamLedger]:
         """What became of the rows of each stream."""
         counts = self.core.counts.reshape(-1, FATES).tolist()
-        names: list[Any] = [stream.name for stream in self.plan.streams]
+        numbers: dict[Any, int] = {s.name: i for i, s in enumerate(self.plan.streams)}
         if self.plan.by is not None:
             kind = self.plan.streams[0].schema.field(self.plan.by).type
-            names = shown_names([*self.ingest.names.number], kind)
-        streams = {name: StreamLedger(*row) for name, row in zip(names, counts, strict=False)}
+            known = self.ingest.names.number
+            shown = shown_names([*known], kind)
+            numbers = dict(zip(shown, known.values(), strict=True))
+        streams = {
+            name: StreamLedger(*counts[number])
+            for name, number in numbers.items()
+            if number < len(counts)  # who was read may not have arrived yet
+        }
         if self.work.cursor[STAGE] != IDLE:  # whose results are still handed out is yet to come
             streams = {name: replace(s, arrived=s.settled) for name, s in streams.items()}
         if self.queue is not None:
-            waiting = zip(streams.items(), self.queue.counts(), strict=False)
-            for (name, stream), (waits, shed) in list(waiting):
+            waiting = self.queue.counts()
+            for name, stream in streams.items():
+                waits, shed = waiting[numbers[name]]
                 streams[name] = replace(
                     stream,
                     arrived=stream.arrived + waits + shed,
@@ -516,7 +529,8 @@ class Operator:
     def shed(self) -> int:
         """Rows shed so far, those that waited in a queue included."""
         waited = 0 if self.queue is None else sum(shed for _, shed in self.queue.counts())
-        return int(self.core.counts.reshape(-1, FATES)[:, SHED].sum()) + waited
+        left = int(self.core.counts.reshape(-1, FATES)[:, SHED].sum())
+        return left + waited + int(self.others[SHED])
 
     def _estimates(self) -> dict[str, Any]:
         """What the sample says, if there is one or nothing is missed."""
@@ -594,6 +608,7 @@ class Operator:
             raise AssertionError("a join is sealed between batches, not within one")
         if self.spill is not None:
             self.spill.flush_noted()
+        self._forget_streams()
         holders = self._holders()
         changes = compact_segments(holders, self.payload, self.plan.by is not None, whole)
         self._take_places(holders)
@@ -608,6 +623,35 @@ class Operator:
             live |= {(position, number): bitmap for number, bitmap in change.live.items()}
             removed += [(position, number) for number in change.removed]
         return Delta(self.head(), segments, live, removed)
+
+    def _forget_streams(self) -> None:
+        """Forget streams told apart by a column that are gone, if they are many.
+
+        Otherwise names that never come again would be kept, and written, for ever. Their counts go
+        on in one account.
+        """
+        names = self.ingest.names
+        if len(names.number) < GONE or self.processed != self.ingest.rows_seen[0]:
+            return
+        counts = self.core.counts.reshape(-1, FATES)
+        gone = counts[:, STORED] == 0
+        gone[names.free] = False
+        gone[names.size :] = False
+        if self.loss is not None:
+            gone[self.loss.followed_streams()] = False
+        if self.queue is not None:
+            gone &= np.array([waits == 0 for waits, _ in self.queue.counts()])[: len(gone)]
+        if gone.sum() < max(GONE, len(names.number) // 2):
+            return
+        if self.queue is not None:
+            self.others[[ARRIVED, SHED]] += self.queue.forget_shed(gone)
+        self.others += counts[gone].sum(axis=0)
+        counts[gone] = 0
+        if self.loss is not None:
+            self.loss.forget_streams(gone)
+        if self.core.recent.size:
+            self.core.recent.reshape(len(counts), -1)["arrival"][gone] = NONE
+        names.forget(np.flatnonzero(gone))
 
     def _holders(self) -> npt.NDArray[Any]:
         """All that holds users' rows: the rows that are stored, and those that wait.
@@ -666,6 +710,7 @@ class Operator:
         arrays = {
             "numbers": self.core.numbers.copy(),
             "newest": self.core.lanes["newest"].copy(),
+            "others": self.others.copy(),
         }
         states = kept(self._states())
         moving = self._marking == "moving"
@@ -687,7 +732,7 @@ class Operator:
             "sealed": [list(payload.sealed.items()) for payload in self.payload],
             **{component.prefix: component.save() for component in self.components},
         }
-        return Head(self._about(), numbers, arrays, list(self.ingest.names.number))
+        return Head(self._about(), numbers, arrays, dict(self.ingest.names.number))
 
     def _own_states(self) -> list[State]:
         """The arrays of store and policy: by their prefix, and how they are laid out."""
@@ -808,8 +853,10 @@ class Operator:
 
     def _resume(self, head: Head) -> None:
         """Take up the numbers of a head that are not in the arrays."""
-        self.ingest.names = StreamNames({name: i for i, name in enumerate(head.names)})
+        self.ingest.names = StreamNames(head.names)
         self.ingest.rows_seen = list(head.numbers["rows_seen"])
+        self.processed = sum(self.ingest.rows_seen)
+        self.others = head.arrays["others"].copy()
         self.ingest.newest = list(head.numbers["newest"])
         self.ingest.disorder = head.numbers["disorder"]
         self.rejected = head.numbers["rejected"]

@@ -186,7 +186,7 @@ def _late(ledger: Ledger) -> dict[object, int]:
 def _accounts(
     join: Operator, ledger: Ledger, received: int, written: int, spent: int
 ) -> list[int | None]:
-    counts = np.array([astuple(stream) for stream in ledger.streams.values()], np.int64)
+    counts = np.array([astuple(stream) for stream in ledger.accounts.values()], np.int64)
     if join.plan.by is not None:
         counts = counts.reshape(-1, len(FATES)).sum(axis=0)
     totals = [getattr(ledger, name) for name in TOTALS[:-3]]

@@ -328,6 +328,13 @@ class ArrivalQueue(Component):
         counts: list[list[int]] = self.state.counts.reshape(-1, 2).tolist()
         return counts
 
+    def forget_shed(self, streams: npt.NDArray[np.bool_]) -> int:
+        """Forget how many rows of some streams were shed that waited; returns it."""
+        counts = self.state.counts.reshape(-1, 2)
+        shed = int(counts[: len(streams)][streams, 1].sum())
+        counts[: len(streams)][streams, 1] = 0
+        return shed
+
     def come_until(self, rows: int, now: float) -> None:
         """Say when the next rows come, where the queue goes by the clock on the wall.
 

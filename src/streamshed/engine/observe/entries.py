@@ -127,6 +127,7 @@ def add_entry(loss, key, lo, hi, count, rank, stream):  # type: ignore[no-untype
 @kernel
 def _free_entry(loss, e):  # type: ignore[no-untyped-def]
     loss.entries[e].after = loss.numbers[FREE_ENTRY]
+    loss.entries[e].stream = NONE
     loss.numbers[FREE_ENTRY] = e
     loss.numbers[HELD] -= 1
 

@@ -150,6 +150,18 @@ class LossEstimator(Component):
             for name, array in self.arrays().items()
         }
 
+    def followed_streams(self) -> npt.NDArray[np.int32]:
+        """The streams that have a row that is followed, some more than once."""
+        streams = self.in_use()["entries"]["stream"]
+        found: npt.NDArray[np.int32] = streams[streams != NONE]
+        return found
+
+    def forget_streams(self, streams: npt.NDArray[np.bool_]) -> None:
+        """Begin anew with some streams, of which no row is followed."""
+        entered = self.state.entered[: len(streams)]
+        self.state.numbers[STREAMS] -= int((entered[streams] > 0).sum())
+        entered[streams] = 0
+
     # -- checkpoints -----------------------------------------------------------------------------
 
     def kept_arrays(self) -> dict[str, npt.NDArray[Any]]:
