@@ -25,6 +25,7 @@ from streamshed.engine.batch import (
     IDLE,
     NEXT,
     NO_NUMBERS,
+    PROBED,
     STAGE,
     UNWEIGHTED,
     Batch,
@@ -39,6 +40,7 @@ from streamshed.engine.checkpoint import (
     SegmentName,
     Snapshot,
 )
+from streamshed.engine.collisions import Collisions
 from streamshed.engine.compaction import compact_segments
 from streamshed.engine.component import Arrays, Component
 from streamshed.engine.gate.hooks import InMemory, NoQueue, Unthrottled
@@ -73,7 +75,7 @@ from streamshed.engine.restore import (
     read_again,
 )
 from streamshed.engine.results import NO_UPDATES, UPDATES, build_results
-from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, allocate_buffer
+from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, NO_MEMBERS, allocate_buffer
 from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import (
     ARRIVALS,
@@ -122,7 +124,8 @@ class Block(NamedTuple):
 
     `ends` says where each result's members end where their number varies; `updates` which arrivals
     made the results, and which they extend, where a column names the streams; `payload` where the
-    members' rows are kept.
+    members' rows are kept. In a partial join whose keys have to be checked, `known` has what is
+    known of each member, and `unfinished` whether more results of the last arrival follow.
     """
 
     time: npt.NDArray[np.int64]
@@ -131,6 +134,8 @@ class Block(NamedTuple):
     payload: Sequence[Payload]
     importance: npt.NDArray[np.float64] = UNWEIGHTED
     updates: npt.NDArray[Any] = NO_UPDATES
+    known: npt.NDArray[Any] = NO_MEMBERS
+    unfinished: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +190,10 @@ class Operator:
         self.router: Any = InMemory()
         self.work = allocate_work(0, lanes, plan.by is not None)
         width = self.core.settings.width
-        self.out: Any = allocate_buffer(OUTPUT, width, CHUNK, plan.weighed)
+        # Where members may have the hash of other keys, a partial result may be without them.
+        self.collisions = Collisions(plan) if self.checked and plan.at_least else None
+        self.out: Any = self._buffer(width)
+        self.left_unfinished = False
         self.rejected = 0
         self.rejected_importance = 0.0
         self.expected = 0
@@ -293,13 +301,16 @@ class Operator:
         found: list[Block | Late] = []
         if late.size:
             found.append(Late(late["stream"].copy(), late["payload"].copy()))
-        if made := int(self.out.filled[MADE]):
+        made = int(self.out.filled[MADE])
+        if made or self.left_unfinished:
             found.append(self._block(made))
         self.out.filled[:] = 0
         yield from found
 
     def _block(self, made: int) -> Block:
         """The results in the output buffer."""
+        partial = self.collisions is not None
+        self.left_unfinished = bool(partial and self.work.cursor[STAGE] == PROBED)
         block = Block(
             self.out.results["time"][:made].copy(),
             self.out.payload[: self.out.filled[MEMBERS]].copy(),
@@ -307,8 +318,10 @@ class Operator:
             self.payload,
             self.out.importance[:made].copy(),
             self.out.results[list(UPDATES)][:made].copy() if self.plan.by else NO_UPDATES,
+            self.out.members[: self.out.filled[MEMBERS]].copy() if partial else NO_MEMBERS,
+            self.left_unfinished,
         )
-        if self.spill is not None:
+        if self.spill is not None and not self.checked:
             self.spill.note_emitted(block)
         return block
 
@@ -434,8 +447,13 @@ class Operator:
         self.work.cursor[:] = cursor
         if by and not self.counting and shape.streams + 1 > self.out.payload.size:
             width = 1 + shape.streams // OUTPUT
-            self.out = allocate_buffer(OUTPUT, width, CHUNK, self.plan.weighed)
+            self.out = self._buffer(width)
         self.shape = shape
+
+    def _buffer(self, width: int) -> Any:
+        """An output buffer for results of a width."""
+        partial = self.collisions is not None
+        return allocate_buffer(OUTPUT, width, CHUNK, self.plan.weighed, partial)
 
     def _place(self, windows: WindowPlan) -> None:
         """Give the streams that are new the windows that were said of them."""
@@ -451,10 +469,17 @@ class Operator:
         with self.timed():
             relation = self.matcher.relation if isinstance(self.matcher, RelationMatcher) else None
             batch, true = build_results(self.plan, block, self.checked, relation)
-            if not true.all():
-                self.rejected += int((~true).sum())
-                if block.importance.size:
-                    self.rejected_importance += float(block.importance[~true].sum())
+            candidates, importance = len(block.time), block.importance.sum()
+            if self.collisions is not None and self.collisions.concern(block, true):
+                block = self.collisions.settle(block, self.core)
+                batch, _ = build_results(self.plan, block, False, relation)
+            elif not true.all():
+                weights = block.importance[true] if block.importance.size else UNWEIGHTED
+                block = block._replace(time=block.time[true], importance=weights)
+            self.rejected += candidates - len(block.time)
+            self.rejected_importance += float(importance - block.importance.sum())
+            if self.spill is not None and self.checked:
+                self.spill.note_emitted(block)
             return batch
 
     def late_rows(self, late: Late) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -30,6 +30,17 @@ RESULT = np.dtype(
     ],
     align=True,
 )
+MEMBER = np.dtype(
+    [
+        ("time", np.int64),
+        ("arrival", np.int64),
+        ("importance", np.float64),  # 1 where rows are not weighted
+        ("stream", np.int32),
+    ],
+    align=True,
+)
+"""What is known of a member, where members of other keys may have to be dropped."""
+NO_MEMBERS: npt.NDArray[Any] = np.empty(0, MEMBER)
 LATE_ROW = np.dtype([("payload", np.int64), ("stream", np.int32)], align=True)
 
 
@@ -46,12 +57,22 @@ class Buffer(NamedTuple):
     late: npt.NDArray[Any]
     filled: npt.NDArray[np.int64]
     importance: npt.NDArray[np.float64]  # by result; empty where rows are not weighted
+    members: npt.NDArray[Any]  # by place; empty where no member may have to be dropped
 
 
-def allocate_buffer(results: int, width: int, rows: int, weighted: bool) -> Buffer:
+def allocate_buffer(
+    results: int, width: int, rows: int, weighted: bool, members: bool = False
+) -> Buffer:
     """A buffer for so many results of a width, and the latecomers of so many rows.
 
     Without room for results they are only counted.
+
+    Args:
+        results: how many it holds.
+        width: the places of a result.
+        rows: how many may be late.
+        weighted: whether results have an importance.
+        members: whether it is noted what is known of members.
     """
     return Buffer(
         np.empty(results * width, np.int64),
@@ -59,6 +80,7 @@ def allocate_buffer(results: int, width: int, rows: int, weighted: bool) -> Buff
         np.empty(rows, LATE_ROW),
         np.zeros(FILLED, np.int64),
         np.empty(results if weighted else 0, np.float64),
+        np.empty(results * width if members else 0, MEMBER),
     )
 
 
@@ -92,12 +114,33 @@ def write(out, core, matcher, batch, work, i, latest, importance):  # type: igno
             row = work.groups[group].row
             out.payload[base + core.rows[row].stream] = core.rows[row].payload
         write_fact(matcher, work, out, base + core.settings.lanes)
+    if out.members.size > 0:
+        _write_members(out, core, batch, work, i, base)
     out.filled[MEMBERS] = end
     out.results[made].end = end
     out.results[made].time = latest
     if out.importance.size > 0:
         out.importance[made] = importance
     out.filled[MADE] = made + 1
+
+
+@kernel
+def _write_members(out, core, batch, work, i, base):  # type: ignore[no-untyped-def]
+    """Note what is known of the members of a result, each in its place."""
+    by = core.settings.by
+    member = out.members[base + (0 if by else batch.stream[i])]
+    member.time = batch.time[i]
+    member.arrival = core.numbers[ARRIVALS] - 1
+    member.importance = batch.importance[i] if batch.importance.size > 0 else 1.0
+    member.stream = batch.stream[i]
+    for group in range(work.cursor[GROUPS]):
+        row = work.groups[group].row
+        stored = core.rows[row]
+        member = out.members[base + (1 + group if by else stored.stream)]
+        member.time = stored.time
+        member.arrival = stored.arrival
+        member.importance = core.importance[row] if core.importance.size > 0 else 1.0
+        member.stream = stored.stream
 
 
 @kernel

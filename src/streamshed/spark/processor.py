@@ -149,7 +149,8 @@ class JoinProcessor(StatefulProcessor):
         """What a join makes of tuples; late ones are written, and each block is noted."""
         for found in join.process(batch):
             if isinstance(found, Block):
-                note(found)
+                if len(found.time):
+                    note(found)
                 results = join.results(found)
                 if results.num_rows:
                     yield results
@@ -180,7 +181,7 @@ def made(kind: int, **told: Any) -> pd.DataFrame:
 
 def _late(ledger: Ledger) -> dict[object, int]:
     """The rows of each stream that came too late."""
-    return {name: stream.late for name, stream in ledger.streams.items()}
+    return {name: stream.late for name, stream in ledger.accounts.items()}
 
 
 def _accounts(

@@ -262,7 +262,8 @@ class Spill(Component):
             self.join.core.numbers[RESULTS] += len(block.time)
             if block.importance.size:
                 self.join.core.totals[TOTAL_IMPORTANCE] += block.importance.sum()
-            self.note_emitted(block)
+            if not self.join.checked:
+                self.note_emitted(block)
             yield block
         self.being_joined = set()
         self._noted(revisited=self.figures.revisited + len(numbers))
@@ -398,7 +399,7 @@ class Spill(Component):
         latest = np.maximum.accumulate(np.append(self.latest, time))
         self.latest = int(latest[-1])
         self._noted(overtaken=self.figures.overtaken + int((time < latest[:-1]).sum()))
-        if block.payload is self.aside.payload:
+        if block.payload is self.aside.payload and len(time):
             delays = int(self.join.core.numbers[NEWEST]) - time
             results = self.figures.results + len(time)
             total = self.figures.delay * self.figures.results + float(delays.sum())
