@@ -29,7 +29,7 @@ def spec(workload: Workload) -> ss.Join:
         if kind == "time":
             own = dict(workload.own)
             said = {"duration": own, "otherwise": size} if own else {"duration": size}
-            join = join.within(**said, time="ts", late=workload.late)
+            join = join.within(**said, time="ts", late=workload.late, ahead=workload.ahead)
         else:
             join = join.last(size)
     else:

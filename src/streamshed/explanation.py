@@ -156,6 +156,8 @@ def _clock(plan: Plan) -> str:
     who = "the newest time of all streams" if plan.clock == "max" else "that of the slowest stream"
     if plan.idle is not None:
         who += f", unless it is {_length(plan, plan.idle)} behind"
+    if plan.ahead is not None:
+        who += f", unless a row alone is {_length(plan, plan.ahead)} ahead"
     late = f"rows more than {_length(plan, plan.late)} behind it are late"
     return f"{who}; {late if plan.late else 'rows behind it are late'}"
 

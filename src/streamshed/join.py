@@ -129,6 +129,7 @@ class Join(Running):
         late: str | timedelta | int = 0,
         clock: Literal["min", "max"] = "min",
         idle: str | timedelta | int | None = None,
+        ahead: str | timedelta | int | None = None,
     ) -> Join:
         """Give the streams time windows.
 
@@ -142,6 +143,8 @@ class Join(Running):
             late: How far behind the clock a row may come and still be joined.
             clock: Whether the slowest stream sets the clock (`"min"`) or the fastest (`"max"`).
             idle: How far a stream may fall behind before the clock no longer waits for it.
+            ahead: Where a column tells streams apart: how far a row may be ahead of all others and
+                still move the clock on its own; the longest window and `late` unless you say it.
 
         Example:
             >>> from streamshed import join
@@ -164,12 +167,19 @@ time='ts')
                 f"{method}: `idle` is {idle!r}, but streams named by the column {names.by!r} share "
                 "one clock, which waits for none of them; leave `idle` out"
             )
+        if names.by is None and ahead is not None:
+            raise SpecError(
+                f"{method}: `ahead` is {ahead!r}, but it is for streams told apart by a column; "
+                "leave it out: with clock='min' a row that is ahead of all other streams moves no "
+                "clock"
+            )
         windows = TimeWindows(
             lengths,
             times,
             late=durations.parse(late, f"{method}: `late`"),
             clock=clock,
             idle=None if idle is None else durations.parse(idle, f"{method}: `idle`"),
+            ahead=None if ahead is None else durations.parse(ahead, f"{method}: `ahead`"),
             own=own,
         )
         changed = self._with(time_windows=windows)

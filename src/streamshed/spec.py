@@ -38,6 +38,7 @@ class TimeWindows:
     late: Duration
     clock: Literal["min", "max"]
     idle: Duration | None
+    ahead: Duration | None = None
     own: tuple[tuple[Any, Duration], ...] = ()
     """Of streams named by a column, the lengths by values of it; `lengths` is for the rest."""
 

@@ -138,6 +138,8 @@ def _within(windows: TimeWindows) -> str:
         terms.append(f"clock={windows.clock!r}")
     if windows.idle is not None:
         terms.append(f"idle={describe(windows.idle)!r}")
+    if windows.ahead is not None:
+        terms.append(f"ahead={describe(windows.ahead)!r}")
     return f".within({', '.join(terms)})"
 
 

@@ -490,6 +490,8 @@ class Density(Random):
     def advances(self, newcomer: Held) -> None:
         """Time goes on."""
         came = self.moment(newcomer)
+        if self.workload.timed and self.time is not None:
+            came = self.time
         self.newest = came if self.newest is None else max(self.newest, came)
 
     def arrives(self, newcomer: Held) -> None:

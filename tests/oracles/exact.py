@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from .rows import Member, Row, Stream, Workload, table, tables
+from .rows import Member, Newest, Row, Stream, Workload, table, tables
 
 Results = Counter[tuple[tuple[Member, ...], int]]
 
@@ -134,6 +134,7 @@ def _fates(con: duckdb.DuckDBPyConnection, workload: Workload) -> Judged:
     rows = con.execute("SELECT position, k IS NULL, time FROM arrivals ORDER BY arrival").fetchall()
     judgement = Judged([(workload.names[p], time) for p, _, time in rows], [], [], [])
     seen: list[list[int]] = []
+    newest = Newest(workload)
     clock = None
     for position, null, time in rows:
         if null or time is None:
@@ -143,7 +144,9 @@ def _fates(con: duckdb.DuckDBPyConnection, workload: Workload) -> Judged:
         else:
             judgement.fates.append("taken")
             seen.append([position, time])
-            clock = _clock(workload, seen, clock)
+            time_seen = newest.move(position, time)
+            clock = time_seen if workload.by else _clock(workload, seen, clock)
+            clock = clock if workload.timed else None
         judgement.clocks.append(clock)
     return judgement
 
@@ -152,7 +155,7 @@ def _clock(workload: Workload, seen: list[list[int]], clock: int | None) -> int 
     """The clock after all that was seen, from what it was before (The clock)."""
     if not workload.timed:
         return None
-    if workload.by or workload.clock == "max":
+    if workload.clock == "max":
         return seen[-1][1] if clock is None else max(clock, seen[-1][1])
     positions, times = np.array(seen).T
     newest = times.max()

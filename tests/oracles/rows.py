@@ -49,6 +49,7 @@ class Workload:
     rate: float | None = None
     by: bool = False
     own: tuple[tuple[Stream, int], ...] = ()
+    ahead: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that meaning.md gives no meaning to."""
@@ -89,6 +90,13 @@ class Workload:
         """The lengths of all time windows."""
         return [size for kind, size in self.windows if kind == "time"] + [n for _, n in self.own]
 
+    @property
+    def leeway(self) -> int | None:
+        """How far a row may be ahead and still move time on its own, if that is bounded."""
+        if not (self.by and self.timed):
+            return None
+        return max(self.lengths) + self.late if self.ahead is None else self.ahead
+
     def of(self, stream: Stream) -> list[Row]:
         """The rows of one stream, in its own order."""
         return [row for row in self.rows if row.stream == stream]
@@ -96,6 +104,29 @@ class Workload:
     def unbounded(self) -> Workload:
         """The same without a budget."""
         return replace(self, keep_rows=None, keep_total=None)
+
+
+class Newest:
+    """The newest time, as rows that are neither filtered nor late move it (The clock)."""
+
+    def __init__(self, workload: Workload) -> None:
+        """Start without any."""
+        self.ahead = workload.leeway
+        self.time: int | None = None
+        self.run: list[tuple[Stream, int]] = []
+
+    def move(self, stream: Stream, time: int) -> int:
+        """Let a row move it."""
+        if self.ahead is None or self.time is None or time <= self.time + self.ahead:
+            self.run = []
+            self.time = time if self.time is None else max(self.time, time)
+            return self.time
+        self.run.append((stream, time))
+        if len({s for s, _ in self.run}) > 1 or len(self.run) == 64:
+            self.time = min(t for _, t in self.run)
+            self.run = []
+            self.move(stream, time)
+        return self.time
 
 
 def named(

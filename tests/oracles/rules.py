@@ -61,6 +61,7 @@ class Rule:
         """Start with empty windows."""
         self.workload = workload
         self.windows = windows
+        self.time: int | None = None  # the newest, set by the simulator
 
     def advances(self, newcomer: Held) -> None:
         """Time has gone on to the newcomer's; nothing has expired yet (after step 4)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal, NamedTuple
 
-from .rows import Member, Row, Stream, Workload, arrival_order
+from .rows import Member, Newest, Row, Stream, Workload, arrival_order
 from .rules import RULES, Held, Rule, Windows
 
 
@@ -92,6 +92,7 @@ class _Run:
         self.ledger = self.outcome.ledger
         self.windows = self.outcome.windows
         self.newest: dict[Stream, int] = {}
+        self.latest = Newest(workload)
         self.first: int | None = None
         self.clock: int | None = None
         self.numbers: Counter[Stream] = Counter()
@@ -121,6 +122,7 @@ class _Run:
             return
         # 4. Advance
         self.newest[row.stream] = max(self.newest.get(row.stream, row.time), row.time)
+        self.rule.time = self.latest.move(row.stream, row.time)
         if self.first is None:
             self.first = row.time
         self.advance()
@@ -152,8 +154,10 @@ class _Run:
 
     def shown(self) -> int | None:
         """What the times seen make of the clock (The clock)."""
+        if self.workload.by:
+            return self.latest.time
         newest = max(self.newest.values())
-        if self.workload.by or self.workload.clock == "max":
+        if self.workload.clock == "max":
             return newest
         idle = self.workload.idle
         watched = []
@@ -267,7 +271,8 @@ class _Run:
     def outside(self, held: Held) -> bool:
         """Whether a tuple is outside its window by the newest time seen."""
         kind, size = self.workload.window(held.stream)
-        return kind == "time" and max(self.newest.values()) - held.time > size
+        newest = self.latest.time if self.workload.by else max(self.newest.values())
+        return kind == "time" and newest - held.time > size
 
     def full_window(self, t: Held) -> list[Held] | None:
         """The full window that the newcomer would overflow (Budgets), if it is full."""

@@ -79,6 +79,12 @@ def workloads(
             length = _window(kind, span).map(lambda window: window[1])
             own = draw(st.dictionaries(st.sampled_from(values), length, max_size=4))
             settings["own"] = tuple(own.items())
+        if kind == "time":
+            settings["ahead"] = draw(st.one_of(st.none(), st.integers(0, span)))
+            for wrong in draw(st.lists(st.integers(0, max(0, len(cells) - 1)), max_size=3)):
+                if cells and cells[wrong][2] is not None:
+                    stream, key, time, worth = cells[wrong]
+                    cells[wrong] = stream, key, time + 1000 * span, worth
         return by_column(cells, window, **settings)
     streams = [
         [(key, time, worth) for stream, key, time, worth, _ in rows if stream == name]

@@ -58,6 +58,7 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
         at_least=plan.at_least or len(plan.streams),
         late=min(plan.late, BOUNDLESS),
         idle=BOUNDLESS if plan.idle is None else plan.idle,
+        ahead=BOUNDLESS if plan.ahead is None else min(plan.ahead, BOUNDLESS),
         clock_max=plan.clock == "max",
         timed=timed,
         lazy=plan.by_whole_keys and not plan.bounded and plan.spill is None,

@@ -14,7 +14,7 @@ from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.observe.estimator import LossEstimator
 from streamshed.engine.operator import Operator
-from streamshed.kernels.core import Memory
+from streamshed.kernels.core import BOUNDLESS, Memory
 from streamshed.plan.plan import Plan
 
 
@@ -32,6 +32,8 @@ def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None)
     join = _in_memory(plan.unbounded, whole, memory)
     # A part of the keys sees a part of the times: its clock is no later than that of all.
     alone = replace(plan.unbounded, idle=None, queue=None, rate=0.0)
+    if plan.ahead is not None:  # nor is a row late that stands behind one that is far ahead
+        alone = replace(alone, ahead=None, late=BOUNDLESS)
     visitor = _in_memory(alone, whole, Memory())
     if join.loss is not None:
         join.loss = LossEstimator(plan, join.shape, memory)  # as large as the budgets allow

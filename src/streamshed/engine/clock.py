@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from streamshed.engine.gate.hooks import useless_row
@@ -23,11 +25,17 @@ from streamshed.kernels.core import (
     NEWEST,
     NONE,
     OVERDUE,
+    RUN_ROWS,
+    RUN_STREAM,
+    RUN_TIME,
     SHED,
 )
 from streamshed.kernels.lanes import oldest
 from streamshed.kernels.table import lane_of, sweep_of
 
+ENOUGH_ROWS = 64
+"""So many rows ahead of all others, one after the other, move the clock even if all are of one
+stream: there may be no other."""
 SWEEP_EVERY = 64
 """Where nothing is ever shed, an arrival looks for rows to expire in its own stream only, but for
 one in so many: rows that should have left never match, and to look through all streams costs more
@@ -56,7 +64,8 @@ def arrive(core, matcher, policy, batch, out, i, shift):  # type: ignore[no-unty
                 write_late(out, batch, i)
             return False
         overdue = numbers[OVERDUE]
-        if advance_stream(core, lane_of(core, stream), time) or overdue != 0:
+        lane, trusted = lane_of(core, stream), trusted_time(core, stream, time)
+        if advance_stream(core, lane, trusted) or overdue != 0:
             # Who lets the clock begin, by a time of another stream, may be behind it already.
             began = clock == NEVER
             numbers[OVERDUE] = np.int64(began)
@@ -73,6 +82,56 @@ def arrive(core, matcher, policy, batch, out, i, shift):  # type: ignore[no-unty
 def is_visitor(batch, i):  # type: ignore[no-untyped-def]
     """Whether a row is stored and accounted for elsewhere, and only probes here."""
     return batch.visiting.size > 0 and batch.visiting[i]
+
+
+@kernel
+def trusted_time(core, stream, time):  # type: ignore[no-untyped-def]
+    """The time to which a row moves the clock: its own, unless it is ahead of all others.
+
+    Then it is one of a run, which moves the clock once two streams, or many rows, agree.
+    """
+    numbers, ahead = core.numbers, core.settings.ahead
+    newest = numbers[NEWEST]
+    if ahead == BOUNDLESS or newest == NEVER or time - newest <= ahead:
+        numbers[RUN_ROWS] = 0
+        return time
+    if numbers[RUN_ROWS] == 0:
+        _begin_run(core, stream, time)
+        return newest
+    numbers[RUN_ROWS] += 1
+    numbers[RUN_TIME] = min(numbers[RUN_TIME], time)
+    if stream == numbers[RUN_STREAM] and numbers[RUN_ROWS] < ENOUGH_ROWS:
+        return newest
+    agreed = numbers[RUN_TIME]
+    numbers[RUN_ROWS] = 0
+    if time - agreed <= ahead:
+        return time
+    _begin_run(core, stream, time)
+    return agreed
+
+
+@kernel
+def _begin_run(core, stream, time):  # type: ignore[no-untyped-def]
+    core.numbers[RUN_ROWS] = 1
+    core.numbers[RUN_STREAM] = stream
+    core.numbers[RUN_TIME] = time
+
+
+def agreed_time(times: Sequence[int], newest: int, ahead: int | None) -> int:
+    """The newest of times that several others have seen; if it is ahead, as far as two agree.
+
+    Args:
+        times: what each of them has seen, `NEVER` for nothing.
+        newest: the newest time seen here.
+        ahead: how far one of them may be ahead on its own.
+    """
+    known = sorted(int(time) for time in times if time != NEVER)
+    if ahead is None:
+        return known[-1] if known else NEVER
+    for place, time in enumerate(known, 1):
+        if place < len(known) or (newest != NEVER and time - newest <= ahead):
+            newest = max(newest, time)
+    return newest
 
 
 @kernel

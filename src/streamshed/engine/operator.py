@@ -40,6 +40,7 @@ from streamshed.engine.checkpoint import (
     SegmentName,
     Snapshot,
 )
+from streamshed.engine.clock import agreed_time
 from streamshed.engine.collisions import Collisions
 from streamshed.engine.compaction import compact_segments
 from streamshed.engine.component import Arrays, Component
@@ -90,6 +91,9 @@ from streamshed.kernels.core import (
     RESULTS,
     ROW,
     ROWS_USED,
+    RUN_ROWS,
+    RUN_STREAM,
+    RUN_TIME,
     SHED,
     STORED,
     TOTAL_IMPORTANCE,
@@ -390,12 +394,17 @@ class Operator:
         if self.spill is not None:
             self.spill.close()
 
-    def advance(self, newest: npt.NDArray[np.int64]) -> None:
-        """Let time go on between batches: for each input the newest time seen of it anywhere.
+    def advance(self, seen: Sequence[Sequence[int]]) -> None:
+        """Let time go on between batches.
 
         A part of a join sees a part of the rows; what it holds expires by the time of all, unless
-        some wait in a queue, who would be late then. A time that is not known is `NEVER`.
+        some wait in a queue, who would be late then.
+
+        Args:
+            seen: for each input the newest times of its partitions, `NEVER` if not known.
         """
+        here, ahead = int(self.core.numbers[NEWEST]), self.plan.ahead
+        newest = np.array([agreed_time(times, here, ahead) for times in seen], np.int64)
         if self.core.settings.timed and (self.queue is None or not self.queue.waiting):
             advance(self.core, self.matcher.quiet, self.state, newest)
 
@@ -662,6 +671,8 @@ class Operator:
         gone = counts[:, STORED] == 0
         gone[names.free] = False
         gone[names.size :] = False
+        if self.core.numbers[RUN_ROWS]:
+            gone[self.core.numbers[RUN_STREAM]] = False
         if self.loss is not None:
             gone[self.loss.followed_streams()] = False
         if self.queue is not None:
@@ -797,6 +808,7 @@ class Operator:
         self._make_room(self.restored)
         self.core.lanes["newest"] = head.arrays["newest"]
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, OVERDUE]
+        kept += [RUN_ROWS, RUN_STREAM, RUN_TIME]
         self.core.numbers[kept] = head.arrays["numbers"][kept]
         rows = rows._replace(marks=head.arrays.get(MARKS, rows.marks))
         if not anew:

@@ -64,7 +64,10 @@ CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, FREE_ROW, ROWS_USED, FREE_KEY, KEY
 )
 OVERDUE = 10
 """Whether rows may be stored that the clock has left behind."""
-NUMBERS = 11
+RUN_ROWS, RUN_STREAM, RUN_TIME = 11, 12, 13
+"""The run of rows that are ahead of all others: how many there are, the stream of the first, and
+the smallest time."""
+NUMBERS = 14
 
 TOTAL_IMPORTANCE = 0
 TOTALS = 1
@@ -84,6 +87,7 @@ class Settings(NamedTuple):
     at_least: int
     late: int
     idle: int
+    ahead: int
     clock_max: bool
     timed: bool  # there is a time window: tuples can be late and can expire
     lazy: bool  # rows may expire a little late, but not later than with the batch

@@ -179,6 +179,8 @@ class Plan:
     """How far behind the clock a row may come, in units of time."""
     clock: Literal["min", "max"]
     idle: int | None
+    ahead: int | None
+    """How far a row may be ahead of all others and still move the clock; None: as far as it is."""
     total: int | None
     """The budget shared by all streams, or None."""
     policy: Policy
@@ -278,7 +280,7 @@ class Plan:
             "key": "; ".join(", ".join(stream.key) for stream in self.streams),
             "times": f"{[stream.time for stream in self.streams]} as {self.time_type}",
             "windows": f"{self.windows.about() if self.windows else windows}, late {self.late}",
-            "clock": f"{self.clock}, idle {self.idle}",
+            "clock": f"{self.clock}, idle {self.idle}, ahead {self.ahead}",
             "budget": f"{[stream.rows for stream in self.streams]}, total {self.total}",
             "policy": repr(self.policy),
             "members": f"at least {self.at_least}" if self.at_least else "complete",

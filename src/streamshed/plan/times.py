@@ -45,6 +45,17 @@ def idleness(spec: Spec, time_type: pa.DataType) -> int | None:
     return units(spec.time_windows.idle, time_type, "`idle`")
 
 
+def leeway(spec: Spec, time_type: pa.DataType) -> int | None:
+    """How far a row may be ahead of all others and still move the clock; None: as far as it is."""
+    windows = spec.time_windows
+    if spec.by is None or windows is None:
+        return None
+    if windows.ahead is not None:
+        return units(windows.ahead, time_type, "`ahead`")
+    longest = window_of(spec, "", time_type)
+    return None if longest is None else longest + lateness(spec, time_type)
+
+
 def spill_of(spec: Spec, time_type: pa.DataType) -> SpillPlan | None:
     """Where rows go when memory is full, and until when they are joined, in units of time."""
     if spec.spilled is None:

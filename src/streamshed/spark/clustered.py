@@ -200,7 +200,7 @@ class ClusterProcessor(JoinProcessor):
             matched.append(np.unique(block.members[firsts]))
 
         yield from self.made(join, merged([arrived.tuples]), late, note)
-        join.advance(np.array([arrived.newest], np.int64))
+        join.advance([[*arrived.newest.values()]])
         batch = batch_number()
         if self.notes is not None and batch is not None:
             shard = list(self.plans).index(label)
@@ -214,7 +214,8 @@ class _Arrived:
     tuples: InputRows
     cluster: Ints
     """Of each row."""
-    newest: int
+    newest: dict[int, int]
+    """Of each partition of the input."""
 
     @classmethod
     def read(
@@ -222,9 +223,9 @@ class _Arrived:
     ) -> _Arrived:
         parts: list[InputRows] = []
         clusters: list[Ints] = []
-        newest = NEVER
-        for stream, _, _, seen, data in blobs:
-            newest = max(newest, seen)
+        newest: dict[int, int] = {}
+        for stream, part, _, seen, data in blobs:
+            newest[part] = max(newest.get(part, NEVER), seen)
             rows = from_ipc(data)
             guests = np.full(rows.num_rows, stream == GUESTS)
             parts.append(join.read(0, rows)._replace(visiting=guests))

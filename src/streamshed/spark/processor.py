@@ -125,9 +125,9 @@ class JoinProcessor(StatefulProcessor):
     ) -> Iterator[pa.RecordBatch]:
         """The results of the blobs of a shard."""
         parts: list[list[InputRows]] = [[] for _ in join.plan.streams]
-        newest = np.full(len(parts), NEVER, np.int64)
-        for position, _, _, time_seen, data in blobs:
-            newest[position] = max(newest[position], time_seen)
+        newest: list[dict[int, int]] = [{} for _ in parts]
+        for position, part, _, time_seen, data in blobs:
+            newest[position][part] = max(newest[position].get(part, NEVER), time_seen)
             rows = from_ipc(data)
             if rows.num_rows:
                 parts[position].append(join.read(position, rows))
@@ -137,7 +137,7 @@ class JoinProcessor(StatefulProcessor):
             if join.queue is not None and self.moment is not None:
                 join.queue.come_until(batch.time.size, self.moment)
             yield from self.made(join, batch, late)
-        join.advance(newest)
+        join.advance([[*times.values()] for times in newest])
 
     def made(
         self,

@@ -60,6 +60,7 @@ from streamshed.engine.observe.state import (
 )
 from streamshed.kernels.compiling import aside, implements, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, NONE, RESULTS
+from streamshed.kernels.core import NEWEST as NEWEST_SEEN
 from streamshed.kernels.table import lane_of
 
 HIGHEST_RANK = 40
@@ -102,7 +103,7 @@ def _on_made_later(later, core, rows, at):  # type: ignore[no-untyped-def]
 def enter_rows(loss, core, batch, positions):  # type: ignore[no-untyped-def]
     """Follow rows that are stored already, as a sample begins anew; they complete nothing now."""
     for i in range(batch.time.size):
-        loss.numbers[NEWEST] = max(loss.numbers[NEWEST], batch.time[i])
+        loss.numbers[NEWEST] = max(loss.numbers[NEWEST], _trusted(core, batch.time[i]))
         _enter(
             loss, core, batch.hash[i], np.int64(batch.stream[i]), batch.time[i], positions[i], False
         )
@@ -142,12 +143,18 @@ def _arrive(loss, core, stream, time):  # type: ignore[no-untyped-def]
     lane = lane_of(core, stream)
     in_rows = core.lanes[lane].last > 0
     turns = in_rows and _rows_of(loss, core, lane) >= loss.turn_at[lane]
-    if time > numbers[NEWEST]:
-        numbers[NEWEST] = time
-        turns = turns or time >= numbers[TURN_AT]
+    if _trusted(core, time) > numbers[NEWEST]:
+        numbers[NEWEST] = _trusted(core, time)
+        turns = turns or numbers[NEWEST] >= numbers[TURN_AT]
     if turns and (numbers[SINCE] >= (1 << loss.settings.bits) >> 2 or loss.piece[lane] == FAR):
         _turn(loss, core)
     return loss.entered[stream] if in_rows else time
+
+
+@kernel
+def _trusted(core, time):  # type: ignore[no-untyped-def]
+    """The time of a row, or the newest one of the join if the row is ahead of it."""
+    return time if core.settings.ahead == BOUNDLESS else min(time, core.numbers[NEWEST_SEEN])
 
 
 @kernel
