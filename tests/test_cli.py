@@ -86,6 +86,7 @@ def test_replay_writes_the_columns_that_are_chosen(files, tmp_path):
             [*WINDOW, "--clock", "max", "--keep-total", "20"],
             SAID.within("10 minutes", time="ts", clock="max").keep(total=20),
         ),
+        ([*WINDOW, "--keep-memory", "50 MB"], SAID.keep(memory="50 MB")),
         (
             [*WINDOW, "--keep-rows", "9", "--shed-column", "price"],
             SAID.keep(rows=9).shed(column="price"),

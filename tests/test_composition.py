@@ -69,11 +69,19 @@ EXACT = {
 }
 """What DuckDB is asked where nothing is shed."""
 
+
+def in_bytes(join: ss.Join) -> ss.Join:
+    """A budget for some thirty rows, besides the tables of the join."""
+    tables = 144_500 if join._spec.pairwise is not None else 600
+    return join.keep(memory=tables + 9_000).shed("oldest").estimate(rate=0)
+
+
 SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
     "time windows": lambda join: join,
     "row windows": lambda join: join,
     "`keep(rows=…)`": lambda join: join.keep(rows=12),
     "`keep(total=…)`": lambda join: join.keep(total=30),
+    "`keep(memory=…)`": in_bytes,
     "`queue` with a rate": lambda join: join.queue(rows=8).throttle(rows_per_second=0.6),
     "`throttle` by work or time": lambda join: join.throttle(comparisons_per_second=0.8, every=50),
     "partial results": lambda join: join.partial(at_least=2),
@@ -85,6 +93,7 @@ SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
 SHEDDING = {
     "`keep(rows=…)`",
     "`keep(total=…)`",
+    "`keep(memory=…)`",
     "`queue` with a rate",
     "`throttle` by work or time",
 }
@@ -162,6 +171,8 @@ def check(kind: Kind, *features: str) -> None:
         assert all(stream.stored <= 12 for stream in ledger.streams.values())
     if "`keep(total=…)`" in features:
         assert sum(stream.stored for stream in ledger.streams.values()) <= 30
+    if "`keep(memory=…)`" in features:
+        assert 0 < ledger.held_bytes <= ledger.peak_bytes <= join._spec.budget.memory
     if not sheds and kind in EXACT and not {"row windows", "partial results"} & {*features}:
         con = duckdb.connect()
         for name, rows in (NAMED | {"facts": FACTS}).items():
@@ -188,6 +199,8 @@ def test_a_feature_composes_with_a_kind_of_join(kind: Kind, feature: str) -> Non
     check(kind, feature)
 
 
+BUDGETS = {"`keep(rows=…)`", "`keep(total=…)`", "`keep(memory=…)`", "`spill`"}
+"""Features that say a budget, of which there is one."""
 PAIRS = [
     (kind, one.name, other.name)
     for kind in KINDS
@@ -198,7 +211,7 @@ PAIRS = [
     and (one.name, other.name) not in EXCLUSIVE
     and (other.name, one.name) not in EXCLUSIVE
     and {one.name, other.name} != {"time windows", "row windows"}
-    and not {one.name, other.name} <= {"`keep(rows=…)`", "`keep(total=…)`", "`spill`"}
+    and not {one.name, other.name} <= BUDGETS
     and "time windows" not in (one.name, other.name)
 ]
 

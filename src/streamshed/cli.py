@@ -228,6 +228,9 @@ def replay(
     ] = None,
     keep_rows: Annotated[int | None, typer.Option(help="Rows that each stream may keep.")] = None,
     keep_total: Annotated[int | None, typer.Option(help="Rows that all may keep together.")] = None,
+    keep_memory: Annotated[
+        str | None, typer.Option(help="Or the memory that all may take, such as '500 MB'.")
+    ] = None,
     shed: Annotated[str | None, typer.Option(help="The policy that evicts rows.")] = None,
     shed_column: Annotated[
         str | None, typer.Option(help="Or the column whose lowest values are evicted first.")
@@ -268,8 +271,8 @@ def replay(
         )
     if last is not None:
         said = said.last(last, time=_one_or_each(time) if time and within is None else None)
-    if keep_rows is not None or keep_total is not None:
-        said = said.keep(rows=keep_rows, total=keep_total)
+    if keep_rows is not None or keep_total is not None or keep_memory is not None:
+        said = said.keep(rows=keep_rows, total=keep_total, memory=keep_memory)
     if shed is not None or shed_column is not None:
         said = said.shed(shed, column=shed_column)
     if partial is not None:

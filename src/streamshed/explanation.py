@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,23 +11,24 @@ import pyarrow as pa
 from streamshed.arguments import positive
 from streamshed.conditions import Cosine, InnerProduct, Near
 from streamshed.durations import describe
-from streamshed.engine.allocation import directory, first_shape
-from streamshed.engine.match.attribute_index import index_layout
-from streamshed.engine.observe.estimator import is_estimated, sample_entries
-from streamshed.engine.observe.state import loss_layout
+from streamshed.engine.memory import (
+    bytes_of_row,
+    bytes_of_tables,
+    entries_of_sample,
+    within_memory,
+)
+from streamshed.engine.observe.estimator import is_estimated
 from streamshed.engine.results import result_schema
+from streamshed.engine.row_sizes import fixed_bits, is_varying
 from streamshed.errors import InputError
-from streamshed.kernels.core import Shape, core_layout
 from streamshed.plan.plan import Plan, StreamPlan, ThrottlePlan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, best_shares
-from streamshed.policies import ByColumn, Exact, Policy
+from streamshed.policies import ByColumn
+from streamshed.sizes import rounded
 from streamshed.sources import is_read_once, open_source, without_views
 from streamshed.spec import Spec
 from streamshed.writing import written
-
-_MANY = 1_000_000
-"""Rows for which bytes are computed where there is no budget."""
 
 
 class Explanation(str):
@@ -50,6 +50,7 @@ def explain(spec: Spec, data: Mapping[str, Any], shards: int = 1) -> Explanation
     """
     shards = positive(shards, "explain(): `shards`")
     plan = make_plan(spec, {name: _schema_of(name, given) for name, given in data.items()})
+    plan = within_memory(plan)
     told = {
         "match": _match(plan),
         "results": _results(plan),
@@ -172,6 +173,10 @@ def _budgets(plan: Plan) -> dict[str, int]:
 
 
 def _budget(plan: Plan, shards: int) -> str:
+    if plan.memory is not None:
+        said = f"all windows together: {rounded(plan.memory.nbytes)}"
+        part = rounded(-(-plan.memory.nbytes // shards))
+        return said if shards == 1 else f"{said}. In each of {shards} shards: {part}"
     budgets = _budgets(plan)
     if not budgets:
         return "none: windows hold all their rows"
@@ -188,6 +193,8 @@ def _policy(plan: Plan, named: bool) -> str:
     said = repr(plan.policy.name)
     if isinstance(plan.policy, ByColumn):
         said = "the lowest value of " + ", ".join(f"{s.name}.{s.worth}" for s in plan.streams)
+    if plan.memory is not None:
+        said += ", for each byte"
     who = "stored rows are evicted" if _budgets(plan) else "waiting rows are shed"
     return f"{who} by {said}{'' if named else ' (the default)'}"
 
@@ -230,15 +237,10 @@ def _estimate(plan: Plan) -> str:
         return "nothing is shed, and nothing is missed"
     if not is_estimated(plan):
         return "missed results are not estimated"
-    sample = f"{_entries(plan):,} entries"
+    sample = f"{entries_of_sample(plan):,} entries"
     if plan.rate is not None:
         sample = "all keys" if plan.rate == 1 else f"{plan.rate:.2%} of all keys at least"
     return f"missed results, recall and keys, with 95 % intervals, from a sample of {sample}"
-
-
-def _entries(plan: Plan) -> int:
-    """The entries of the sample from which missed results are estimated."""
-    return sample_entries(sum(_budgets(plan).values()))
 
 
 # -- on Spark -------------------------------------------------------------------------------------
@@ -281,65 +283,19 @@ def _routing(plan: Plan, shards: int) -> str:
 def _memory(plan: Plan) -> str:
     budgets = _budgets(plan)
     bounded = plan.total is not None or len(budgets) == len(plan.streams)
-    rows = sum(budgets.values()) if bounded else _MANY
-    each = (_bytes(plan, 2 * rows) - _bytes(plan, rows)) / rows
-    said = f"about {each:,.0f} bytes for each row held, besides its payload"
+    each, tables = bytes_of_row(plan), bytes_of_tables(plan)
+    said = f"{rounded(tables)} for tables, and {each:,} bytes for each row held besides its payload"
     if bounded:
-        said += f"; {_size(_bytes(plan, rows))} at the budget of {_rows(rows)}"
-    if is_estimated(plan):
-        said += f"; {_size(_sample_bytes(plan))} for the sample"
+        rows = sum(budgets.values())
+        said += f"; {rounded(tables + rows * each)} at the budget of {_rows(rows)}"
     return said if plan.through is None else f"{said}; and the relation with its index"
 
 
-def _shape(plan: Plan, rows: int) -> Shape:
-    """The room of a join that holds so many rows, each of a key of its own."""
-    shape = first_shape(plan)
-    return replace(
-        shape,
-        rows=rows,
-        keys=rows + 1,
-        table=directory(rows),
-        held=-(-rows // shape.pools) if plan.bounded else 0,
-    )
-
-
-def _bytes(plan: Plan, rows: int) -> int:
-    """Bytes of the store, the policy and the matcher for so many rows."""
-    shape = _shape(plan, rows)
-    policy: Policy = plan.policy if plan.bounded and plan.spill is None else Exact()
-    found = shape.nbytes(core_layout()) + shape.nbytes(policy.layout(shape))
-    if plan.graph:
-        found += shape.nbytes(index_layout(plan))
-    if plan.pairwise is not None:
-        found += rows * max(_fixed_bytes(s.schema, s.compared)[0] for s in plan.streams)
-    return found
-
-
-def _sample_bytes(plan: Plan) -> int:
-    entries, lanes = _entries(plan), len(plan.streams)
-    layout = loss_layout(entries, (entries - 1).bit_length(), lanes, mixed=False)
-    return first_shape(plan).nbytes(layout)
-
-
 def _payload(stream: StreamPlan) -> str:
-    known, varying = _fixed_bytes(stream.schema, stream.schema.names)
-    said = f"{stream.name}: {known:,} bytes a row"
+    bits = sum(fixed_bits(column.type) for column in stream.schema)
+    varying = [column.name for column in stream.schema if is_varying(column.type)]
+    said = f"{stream.name}: {-(-bits // 8):,} bytes a row"
     return said if not varying else f"{said} and the values of {', '.join(varying)}"
-
-
-def _fixed_bytes(schema: pa.Schema, names: Iterable[str]) -> tuple[int, list[str]]:
-    """The bytes of a row in columns of fixed width, and the columns of varying width."""
-    bits, varying = 0, []
-    for name in names:
-        kind = schema.field(name).type
-        if pa.types.is_fixed_size_list(kind):
-            bits += kind.list_size * kind.value_type.bit_width
-            continue
-        try:
-            bits += kind.bit_width
-        except ValueError:  # of varying width
-            varying.append(name)
-    return -(-bits // 8), varying
 
 
 def _length(plan: Plan, units: int) -> str:
@@ -354,10 +310,3 @@ def _number(value: float) -> str:
 
 def _rows(number: int) -> str:
     return f"{number:,} row{'' if number == 1 else 's'}"
-
-
-def _size(number: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= size:
-            return f"{number / size:,.1f} {unit}"
-    return f"{number} bytes"

@@ -24,6 +24,7 @@ from streamshed.errors import SpecError, listed
 from streamshed.plan.capabilities import NO_STREAM_BUDGET
 from streamshed.running import Running
 from streamshed.selection import Selection
+from streamshed.sizes import parse_bytes
 from streamshed.spec import (
     Aggregation,
     Budget,
@@ -215,31 +216,42 @@ time='ts')
         return changed
 
     def keep(
-        self, *, rows: int | Mapping[str, int] | None = None, total: int | None = None
+        self,
+        *,
+        rows: int | Mapping[str, int] | None = None,
+        total: int | None = None,
+        memory: str | int | None = None,
     ) -> Join:
-        """Set the budget: the most rows that the join may hold.
+        """Set the budget: the most that the join may hold, in rows or in bytes.
 
         Args:
             rows: The most rows that the window of each stream may hold, or a mapping from streams
                 to such numbers; streams not named are not bounded.
             total: Or the most rows that all windows together may hold.
+            memory: Or the most bytes that all windows together may take, such as `"500 MB"`: the
+                rows, what the join keeps of each, and its tables. Policies then rank rows by what
+                they promise for each byte.
 
         Example:
             >>> from streamshed import join
             >>> join("a", "b").on("k").last(100).keep(total=50)
             join('a', 'b').on('k').last(100).keep(total=50)
+            >>> join("a", "b").on("k").last(100).keep(memory="1.5 GB")
+            join('a', 'b').on('k').last(100).keep(memory='1500 MB')
         """
         names, method = self._spec.names(), ".keep()"
-        if (rows is None) == (total is None):
+        if sum(said is not None for said in (rows, total, memory)) != 1:
             raise SpecError(
-                f"{method}: `rows` is {rows!r} and `total` is {total!r}; give exactly one of the "
-                "two, as in .keep(rows=1000) or .keep(total=5000)"
+                f"{method}: `rows` is {rows!r}, `total` is {total!r} and `memory` is {memory!r}; "
+                "give exactly one of them, as in .keep(rows=1000), .keep(total=5000) or "
+                ".keep(memory='500 MB')"
             )
         if rows is not None and names.by is not None:
             raise SpecError(f"{method}: `rows` is {rows!r}, but by {names.by!r} {NO_STREAM_BUDGET}")
         budget = Budget(
             rows=None if rows is None else names.read(rows, method, "budget", _budget),
             total=None if total is None else _budget(total, f"{method}: `total`"),
+            memory=None if memory is None else parse_bytes(memory, f"{method}: `memory`"),
         )
         return self._with(budget=budget)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamshed.estimates import Estimate, Share, part_made
+from streamshed.sizes import rounded
 
 _MOST_SHOWN = 20
 """Lines of streams that a printed ledger has at most."""
@@ -109,6 +110,10 @@ class Ledger:
     """Bytes of the join's state beyond the users' rows."""
     payload_bytes: int = 0
     """Bytes of the users' rows that are kept."""
+    held_bytes: int = 0
+    """Bytes that count against `keep(memory=…)` now: rows, what is kept of each, and tables."""
+    peak_bytes: int = 0
+    """The most of them so far; of several shards, the sum."""
     missed: Estimate | None = None
     """Results that shedding has cost so far; None if that is not estimated."""
     missed_lately: Estimate | None = None
@@ -206,6 +211,9 @@ class Ledger:
         if len(self.shed_by) > 1:
             by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
             lines.append(f"rows shed: {by}")
+        if self.peak_bytes:
+            held, peak = rounded(self.held_bytes), rounded(self.peak_bytes)
+            lines.append(f"{held} held, {peak} at most")
         if self.throttle is not None:
             at = ""
             if self.capacity is not None:

@@ -46,9 +46,10 @@ class Running:
             >>> said.plan({"a": schema, "b": schema}).streams[0].window
             60000000
         """
+        from streamshed.engine.memory import within_memory
         from streamshed.plan.resolve import make_plan
 
-        return make_plan(self._spec, schemas)
+        return within_memory(make_plan(self._spec, schemas))
 
     def explain(
         self, data: Any = None, /, *more: Any, shards: int = 1, **streams: Any

@@ -53,10 +53,12 @@ class RowWindows:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What `.keep` said: one of the two."""
+    """What `.keep` said: one of the three."""
 
     rows: PerStream[int] | None
     total: int | None
+    memory: int | None = None
+    """In bytes."""
 
 
 @dataclass(frozen=True, slots=True)

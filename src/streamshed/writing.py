@@ -9,6 +9,7 @@ from streamshed.arguments import PerStream
 from streamshed.durations import Duration, describe, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError
+from streamshed.sizes import describe_bytes
 from streamshed.spec import (
     KEEP_UP,
     Aggregation,
@@ -157,6 +158,8 @@ def _last(windows: RowWindows) -> str:
 def _keep(budget: Budget) -> str:
     if budget.rows is not None:
         return f".keep(rows={budget.rows.said()!r})"
+    if budget.memory is not None:
+        return f".keep(memory={describe_bytes(budget.memory)!r})"
     return f".keep(total={budget.total})"
 
 

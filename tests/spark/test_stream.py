@@ -394,6 +394,23 @@ def test_the_ledger_batch_by_batch(
     assert found.payload_bytes > 0
 
 
+def test_a_budget_in_bytes_is_kept_and_told(spark: SparkSession, files: Files) -> None:
+    from streamshed.spark import ledger
+
+    workload = bounded("oldest")
+    said = spec(workload).keep(memory="3 kB").estimate(rate=0)
+    batches = cut(workload, 2)
+    files.write(batches)
+    query = files.start(said.stream(files.frames(spark), shards=1))
+    query.awaitTermination()
+    found, here = ledger(query), replayed(said, batches).ledger
+    assert found is not None
+    assert counts(found) == counts(here)
+    assert (found.held_bytes, found.peak_bytes) == (here.held_bytes, here.peak_bytes)
+    assert 1_500 < found.peak_bytes <= 3_000
+    assert sum(stream.shed for stream in found.streams.values()) > 0
+
+
 # -- failures and restarts ---------------------------------------------------------------------
 
 

@@ -43,9 +43,20 @@ def first_shape(plan: Plan) -> Shape:
         recent=sum(stream.last or 0 for stream in plan.streams),
         disorder=0,
         out_of_order=False,
-        budget=plan.total or sum(stream.rows or 0 for stream in plan.streams),
+        budget=_sized_for(plan),
         weighted=plan.weighed,
+        sized=plan.memory is not None,
     )
+
+
+def _sized_for(plan: Plan) -> int:
+    """The rows for which tables are made that do not grow: those of all budgets.
+
+    Of a budget in bytes most is payload, and fewer rows come than would fit without it.
+    """
+    if plan.memory is not None:
+        return (plan.total or 0) // 4
+    return plan.total or sum(stream.rows or 0 for stream in plan.streams)
 
 
 def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
@@ -83,6 +94,7 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
     core.lanes["newest"] = NEVER
     budgets = [stream.rows for stream in plan.streams] if len(core.pools) > 1 else [plan.total]
     core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]
+    core.pools["limit"] = BOUNDLESS if plan.memory is None else plan.memory.for_rows
     return core
 
 

@@ -39,6 +39,7 @@ class Batch(NamedTuple):
     importance: npt.NDArray[np.float64] = UNWEIGHTED  # empty where rows are not weighted
     hashes: npt.NDArray[np.uint64] = NO_ATTRIBUTES  # by attribute; empty where streams share a key
     visiting: npt.NDArray[np.bool_] = NO_FLAGS  # who probes only; empty where nobody does
+    size: npt.NDArray[np.int64] = NO_NUMBERS  # its bytes; empty where the budget is in rows
     values: npt.NDArray[Any] = NO_VALUES  # what a condition compares; empty where there is none
 
     @classmethod

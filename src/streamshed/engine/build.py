@@ -12,6 +12,7 @@ from streamshed.engine.match.attribute_matcher import AttributeMatcher
 from streamshed.engine.match.condition_matcher import ConditionMatcher
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation_matcher import RelationMatcher
+from streamshed.engine.memory import within_memory
 from streamshed.engine.observe.estimator import LossEstimator
 from streamshed.engine.operator import Operator
 from streamshed.kernels.core import BOUNDLESS, Memory
@@ -28,7 +29,7 @@ def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None)
     """
     memory = memory or Memory()
     if plan.spill is None:
-        return _in_memory(plan, whole, memory)
+        return _in_memory(within_memory(plan), whole, memory)
     join = _in_memory(plan.unbounded, whole, memory)
     # A part of the keys sees a part of the times: its clock is no later than that of all.
     alone = replace(plan.unbounded, idle=None, queue=None, rate=0.0)

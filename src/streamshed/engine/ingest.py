@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from streamshed.engine.batch import (
 )
 from streamshed.engine.match.compared import Compared
 from streamshed.engine.match.probe_order import lookup_sets, most_attributes, own_attributes
+from streamshed.engine.row_sizes import payload_bytes
 from streamshed.errors import InputError, listed
 from streamshed.kernels.core import NEVER
 from streamshed.kernels.hashing import (
@@ -52,6 +54,7 @@ class InputRows(NamedTuple):
     importance: npt.NDArray[np.float64] = UNWEIGHTED
     hashes: npt.NDArray[np.uint64] = NO_ATTRIBUTES
     visiting: npt.NDArray[np.bool_] = NO_FLAGS
+    size: npt.NDArray[np.int64] = NO_NUMBERS
     values: npt.NDArray[Any] = NO_VALUES
 
     @classmethod
@@ -181,6 +184,11 @@ class Ingest:
             number = self.names.numbers(names)
             if names.null_count:
                 null = _either(null, _mask(names.is_null()))
+        size = NO_NUMBERS
+        if self.plan.memory is not None:
+            size = self.plan.memory.each + payload_bytes(rows.select(stream.schema.names))
+            if stream.compared:  # what is compared is kept a second time
+                size += math.prod(values.shape[1:]) * values.itemsize
         arrival_time, behind = running_maximum(time, no_time, self.newest[position])
         if rows.num_rows:
             self.newest[position] = int(arrival_time[-1])
@@ -197,6 +205,7 @@ class Ingest:
             importance,
             hashes,
             NO_FLAGS,
+            size,
             values,
         )
 
@@ -413,13 +422,14 @@ def merged(parts: Sequence[InputRows]) -> Batch:
     """One batch of several inputs' rows, by (arrival time, input, order of arrival)."""
     if len(parts) == 1:
         only = parts[0]
-        return Batch(*only[:6], only.importance, only.hashes, only.visiting, only.values)
+        return Batch(*only[:6], *only[7:])
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([part.time.size for part in parts], out=starts[1:])
     # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
     order = np.empty(starts[-1], np.int64)
     merge_order(np.concatenate([part.arrival_time for part in parts]), starts, order)
     null, worth, importance, hashes = NO_FLAGS, NO_NUMBERS, UNWEIGHTED, NO_ATTRIBUTES
+    size = NO_NUMBERS
     values = concatenated_values([part.values for part in parts])
     values = values[order] if values.size else values
     if any(part.null.size for part in parts):
@@ -428,12 +438,14 @@ def merged(parts: Sequence[InputRows]) -> Batch:
         worth = np.concatenate([part.worth for part in parts])[order]
     if any(part.importance.size for part in parts):
         importance = np.concatenate([part.importance for part in parts])[order]
+    if any(part.size.size for part in parts):
+        size = np.concatenate([part.size for part in parts])[order]
     if any(part.hashes.size for part in parts):
         hashes = np.concatenate([part.hashes for part in parts])[order]
     columns = tuple(np.concatenate([part[i] for part in parts]) for i in range(4))
     ordered = tuple(np.empty_like(column) for column in columns)
     put_in_order(order, columns, ordered)
-    return Batch._make([*ordered, null, worth, importance, hashes, NO_FLAGS, values])
+    return Batch._make([*ordered, null, worth, importance, hashes, NO_FLAGS, size, values])
 
 
 def concatenated_values(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -75,6 +75,7 @@ from streamshed.engine.store import (
     pin,
     place_row,
     remove,
+    size_of,
     unpin,
     worth_of,
 )
@@ -224,9 +225,9 @@ def _settle(core, matcher, policy, rows, at, shift):  # type: ignore[no-untyped-
         return
     arrival = core.numbers[ARRIVALS] - 1
     pattern = key_lanes(core, key) | (ONE << np.uint64(lane_of(core, stream)))
-    time, worth = rows.time[at], worth_of(rows, at)
+    time, worth, size = rows.time[at], worth_of(rows, at), size_of(rows, at)
     if is_bounded(core, stream) and not make_room(
-        core, matcher, policy, stream, time, worth, key, shift
+        core, matcher, policy, stream, time, worth, size, key, shift
     ):
         count(core, stream, SHED, 1)
         note_recent(core, stream, arrival, NONE)

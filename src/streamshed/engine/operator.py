@@ -88,6 +88,7 @@ from streamshed.kernels.core import (
     NEWEST,
     NONE,
     OVERDUE,
+    PEAK_BYTES,
     RESULTS,
     ROW,
     ROWS_USED,
@@ -506,7 +507,9 @@ class Operator:
             results=self.made,
             others=StreamLedger(*self.others.tolist()),
             state_bytes=self.state_bytes(),
-            payload_bytes=sum(payload.nbytes() for payload in self.payload),
+            payload_bytes=self.payload_bytes(),
+            held_bytes=self._counted(int(self.core.pools["bytes"].sum())),
+            peak_bytes=self._counted(int(self.core.numbers[PEAK_BYTES])),
             shed_by=self.shed_by(),
             **self._estimates(),
         )
@@ -522,6 +525,14 @@ class Operator:
         if self.spill is not None:
             ledger = replace(ledger, spilled=self.spill.account())
         return ledger
+
+    def payload_bytes(self) -> int:
+        """The bytes of the users' rows that are kept, those included that are not needed."""
+        return sum(payload.nbytes() for payload in self.payload)
+
+    def _counted(self, of_rows: int) -> int:
+        """What counts against a budget in bytes, given what rows take."""
+        return 0 if self.plan.memory is None else self.plan.memory.tables + of_rows
 
     def _streams(self) -> dict[Any, StreamLedger]:
         """What became of the rows of each stream."""
@@ -631,6 +642,10 @@ class Operator:
         stored = int(self.core.pools["held"].sum())
         if sum(payload.rows for payload in self.payload) > 2 * stored + CHUNK:
             self.seal()
+        elif (memory := self.plan.memory) is not None:
+            needed = int(self.core.pools["bytes"].sum()) - memory.each * stored
+            if self.payload_bytes() > needed + memory.nbytes // 8:
+                self.seal(whole=True)
 
     def seal(self, whole: bool = False) -> Delta:
         """Let go of all rows that have left; returns what has changed since the last time.
@@ -808,7 +823,7 @@ class Operator:
         self._make_room(self.restored)
         self.core.lanes["newest"] = head.arrays["newest"]
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, OVERDUE]
-        kept += [RUN_ROWS, RUN_STREAM, RUN_TIME]
+        kept += [RUN_ROWS, RUN_STREAM, RUN_TIME, PEAK_BYTES]
         self.core.numbers[kept] = head.arrays["numbers"][kept]
         rows = rows._replace(marks=head.arrays.get(MARKS, rows.marks))
         if not anew:

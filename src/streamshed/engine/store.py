@@ -9,8 +9,10 @@ from streamshed.kernels.core import (
     BOUNDLESS,
     FATES,
     FREE_ROW,
+    NEWCOMER_BYTES,
     NEWEST,
     NONE,
+    PEAK_BYTES,
     PINNED,
     ROWS_USED,
     SHED,
@@ -53,10 +55,13 @@ def unpin(core, key, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def make_room(core, matcher, policy, stream, time, worth, key, shift):  # type: ignore[no-untyped-def]
+def make_room(core, matcher, policy, stream, time, worth, size, key, shift):  # type: ignore[no-untyped-def]
     """Evict rows until a newcomer of a stream fits into its pool; False if it is refused."""
     pool = pool_of(core, stream)
-    while core.pools[pool].held >= core.pools[pool].budget:
+    core.numbers[NEWCOMER_BYTES] = size
+    if size > core.pools[pool].limit:  # whatever else left, it would not fit
+        return False
+    while _is_full(core, pool, size):
         row = _outside(core, pool)
         if row == NONE:
             refresh_ranks(matcher, policy, core, pool)
@@ -65,6 +70,13 @@ def make_room(core, matcher, policy, stream, time, worth, key, shift):  # type: 
             row = victim(policy, core, pool, core.numbers[ARRIVALS] - 1)
         evict(core, matcher, policy, row, shift)
     return True
+
+
+@kernel
+def _is_full(core, pool, size):  # type: ignore[no-untyped-def]
+    """Whether a pool has no room for one row more, of so many bytes."""
+    found = core.pools[pool]
+    return found.held >= found.budget or found.bytes + size > found.limit
 
 
 @kernel
@@ -77,7 +89,8 @@ def evict(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
 @kernel
 def evict_down(core, matcher, policy, pool, shift):  # type: ignore[no-untyped-def]
     """Evict rows of a pool until it is within its budget."""
-    while core.pools[pool].held > core.pools[pool].budget:
+    pools = core.pools
+    while pools[pool].held > pools[pool].budget or pools[pool].bytes > pools[pool].limit:
         row = _outside(core, pool)
         if row == NONE:
             row = victim(policy, core, pool, core.numbers[ARRIVALS])
@@ -126,9 +139,12 @@ def remove(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
     remove_occurrence(core, lane_of(core, stream), row)
     lane_remove(core, sweep_of(core, stream), row)
     remove_row(matcher, policy, core, row)
+    core.pools[pool_of(core, stream)].held -= 1
+    if core.size.size > 0:
+        core.key_size[key] -= core.size[row]
+        core.pools[pool_of(core, stream)].bytes -= core.size[row]
     if is_bounded(core, stream):
         on_remove(policy, core, row)
-    core.pools[pool_of(core, stream)].held -= 1
     count(core, stream, STORED, -1)
     if key_count(core, key) == 0 and key != core.numbers[PINNED]:
         drop_key(core, key, shift)
@@ -154,6 +170,12 @@ def worth_of(batch, i):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def size_of(batch, i):  # type: ignore[no-untyped-def]
+    """The bytes that a row takes, 0 where the budget is in rows."""
+    return batch.size[i] if batch.size.size > 0 else 0
+
+
+@kernel
 def place_row(core, batch, i, key, arrival):  # type: ignore[no-untyped-def]
     """Give a row of a batch its place, in its lane and below its key; counts are not touched."""
     row = core.numbers[FREE_ROW]
@@ -169,7 +191,18 @@ def place_row(core, batch, i, key, arrival):  # type: ignore[no-untyped-def]
     core.rows[row].stream = batch.stream[i]
     if core.importance.size > 0:
         core.importance[row] = batch.importance[i]
+    if core.size.size > 0:
+        _count_bytes(core, pool_of(core, batch.stream[i]), row, batch.size[i])
     lane_append(core, sweep_of(core, batch.stream[i]), row)
     add_occurrence(core, lane_of(core, batch.stream[i]), row)
     core.pools[pool_of(core, batch.stream[i])].held += 1
     return row
+
+
+@kernel
+def _count_bytes(core, pool, row, size):  # type: ignore[no-untyped-def]
+    """Count the bytes of a row that is stored."""
+    core.size[row] = size
+    core.key_size[core.rows[row].key] += size
+    core.pools[pool].bytes += size
+    core.numbers[PEAK_BYTES] = max(core.numbers[PEAK_BYTES], core.pools[pool].bytes)

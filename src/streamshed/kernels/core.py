@@ -56,7 +56,15 @@ LANE = np.dtype(
 RECENT = np.dtype([("arrival", np.int64), ("row", np.int32)], align=True)
 """One of the last rows of a stream with a row window; it has left if the row is another's now."""
 
-POOL = np.dtype([("budget", np.int64), ("held", np.int64)], align=True)
+POOL = np.dtype(
+    [
+        ("budget", np.int64),  # rows
+        ("held", np.int64),
+        ("limit", np.int64),  # bytes, where the budget is in bytes
+        ("bytes", np.int64),
+    ],
+    align=True,
+)
 
 # The scalars of the state, in `Core.numbers`.
 CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, FREE_ROW, ROWS_USED, FREE_KEY, KEYS_USED, PINNED = (
@@ -67,7 +75,9 @@ OVERDUE = 10
 RUN_ROWS, RUN_STREAM, RUN_TIME = 11, 12, 13
 """The run of rows that are ahead of all others: how many there are, the stream of the first, and
 the smallest time."""
-NUMBERS = 14
+NEWCOMER_BYTES, PEAK_BYTES = 14, 15
+"""Where the budget is in bytes: those of the row at hand, and the most that were held."""
+NUMBERS = 16
 
 TOTAL_IMPORTANCE = 0
 TOTALS = 1
@@ -118,6 +128,8 @@ class Core(NamedTuple):
     numbers: npt.NDArray[np.int64]
     totals: npt.NDArray[np.float64]
     importance: npt.NDArray[np.float64]  # by row; empty where rows are not weighted
+    size: npt.NDArray[np.int64]  # by row its bytes; empty where the budget is in rows
+    key_size: npt.NDArray[np.int64]  # by key the bytes of its rows; empty likewise
 
 
 @dataclass(frozen=True)
@@ -142,6 +154,8 @@ class Shape:
     """Rows that all budgets together allow."""
     weighted: bool = False
     """Whether rows have an importance."""
+    sized: bool = False
+    """Whether the budget is in bytes."""
 
     def room(self, per: str) -> int:
         """How many elements an array has that holds one per row, key, …, as said."""
@@ -162,6 +176,8 @@ class Shape:
                 return self.rows if self.out_of_order else 0
             case "weighted row":
                 return self.rows if self.weighted else 0
+            case "sized row" | "sized key":
+                return (self.rows if per == "sized row" else self.keys) if self.sized else 0
             case "once":
                 return 1
         raise AssertionError(per)
@@ -260,4 +276,6 @@ def core_layout() -> dict[str, Field]:
         "numbers": Field("once", np.int64, times=NUMBERS),
         "totals": Field("once", np.float64, times=TOTALS, kept=True),
         "importance": Field("weighted row", np.float64, None),
+        "size": Field("sized row", np.int64, None),
+        "key_size": Field("sized key", np.int64),
     }

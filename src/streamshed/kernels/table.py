@@ -18,6 +18,7 @@ from streamshed.kernels.core import (
     KEY_HEADS,
     KEY_LANES,
     KEYS_USED,
+    NEWCOMER_BYTES,
     NONE,
 )
 
@@ -240,3 +241,34 @@ def remove_occurrence(core, lane, row):  # type: ignore[no-untyped-def]
     rows[older].newer = newer
     if key_head(core, key, lane) == row:
         _set_head(core, key, lane, older)
+
+
+# -- budgets in bytes -----------------------------------------------------------------------------
+
+
+@kernel
+def per_byte(core, promise, row):  # type: ignore[no-untyped-def]
+    """What a stored row promises for each of its bytes, where the budget is in bytes."""
+    return promise / core.size[row] if core.size.size > 0 else promise
+
+
+@kernel
+def newcomer_per_byte(core, promise):  # type: ignore[no-untyped-def]
+    """The same of the row at hand."""
+    return promise / core.numbers[NEWCOMER_BYTES] if core.size.size > 0 else promise
+
+
+@kernel
+def key_per_byte(core, promise, key, rows, size):  # type: ignore[no-untyped-def]
+    """What a row of a key promises for each byte, by the mean size of the key's rows.
+
+    Args:
+        core: the state of the join.
+        promise: of a row.
+        key: its key, some of whose rows are stored.
+        rows: how many there are besides of it.
+        size: their bytes.
+    """
+    if core.key_size.size == 0:
+        return promise
+    return promise * (key_count(core, key) + rows) / max(1, core.key_size[key] + size)

@@ -84,6 +84,11 @@ FEATURES: tuple[Feature, ...] = (
         ".keep(total=…)",
         lambda spec: spec.budget is not None and spec.budget.total is not None,
     ),
+    Feature(
+        "`keep(memory=…)`",
+        ".keep(memory=…)",
+        lambda spec: spec.budget is not None and spec.budget.memory is not None,
+    ),
     Feature("`queue` with a rate", ".queue()", lambda spec: spec.queue_rows is not None),
     Feature("`throttle` by work or time", ".throttle()", lambda spec: spec.throttled is not None),
     Feature(
@@ -108,6 +113,9 @@ _BY_NAME = {feature.name: feature for feature in FEATURES}
 EXCLUSIVE: dict[tuple[str, str], str] = {
     ("`spill`", "`throttle` by work or time"): (
         "what waits on disk is joined in full later, so that the work would not be bounded"
+    ),
+    ("`spill`", "`keep(memory=…)`"): (
+        "what goes to disk, and when, is decided by numbers of rows: use .keep(total=…)"
     ),
     ("`spill`", "row windows"): (
         "rows of such windows leave by their number, on disk as in memory, and which of them were"

@@ -157,6 +157,23 @@ class ThrottlePlan:
 
 
 @dataclass(frozen=True)
+class MemoryPlan:
+    """A budget in bytes; what the join takes for itself is known once it is put together."""
+
+    nbytes: int
+    """The whole budget."""
+    tables: int = 0
+    """Bytes of tables that do not depend on how many rows are stored."""
+    each: int = 0
+    """Bytes that are kept of each row besides its payload."""
+
+    @property
+    def for_rows(self) -> int:
+        """What is left for rows, with what is kept of each."""
+        return self.nbytes - self.tables
+
+
+@dataclass(frozen=True)
 class SpillPlan:
     """Where rows wait when memory is full."""
 
@@ -182,7 +199,8 @@ class Plan:
     ahead: int | None
     """How far a row may be ahead of all others and still move the clock; None: as far as it is."""
     total: int | None
-    """The budget shared by all streams, or None."""
+    """The budget shared by all streams, or None. Under a budget in bytes: the most rows that may
+    fit in it, if all are as small as can be."""
     policy: Policy
     at_least: int | None
     """The least number of members of a partial result; None for complete joins."""
@@ -209,6 +227,8 @@ class Plan:
     """How much work it may do, or None for as much as there is."""
     spill: SpillPlan | None = None
     """The disk on which rows wait when memory is full, or None if they are shed."""
+    memory: MemoryPlan | None = None
+    """The budget in bytes shared by all streams, or None."""
     aggregates: Windows | None = None
     """The aggregates to make of results, or None to return the results themselves."""
 
@@ -253,14 +273,14 @@ class Plan:
     @property
     def bounded(self) -> bool:
         """Whether rows may have to be shed: there is a budget, or a queue."""
-        budgets = (self.total, *(stream.rows for stream in self.streams), self.queue)
+        budgets = (self.total, self.memory, *(s.rows for s in self.streams), self.queue)
         return any(budget is not None for budget in budgets)
 
     @property
     def unbounded(self) -> Plan:
         """The same join without a budget."""
         streams = tuple(replace(stream, rows=None) for stream in self.streams)
-        return replace(self, streams=streams, total=None)
+        return replace(self, streams=streams, total=None, memory=None)
 
     def about(self) -> dict[str, str]:
         """What a state of the join depends on, in words."""
@@ -281,7 +301,8 @@ class Plan:
             "times": f"{[stream.time for stream in self.streams]} as {self.time_type}",
             "windows": f"{self.windows.about() if self.windows else windows}, late {self.late}",
             "clock": f"{self.clock}, idle {self.idle}, ahead {self.ahead}",
-            "budget": f"{[stream.rows for stream in self.streams]}, total {self.total}",
+            "budget": f"{[stream.rows for stream in self.streams]}, total {self.total}"
+            f"{'' if self.memory is None else f', memory {self.memory.nbytes}'}",
             "policy": repr(self.policy),
             "members": f"at least {self.at_least}" if self.at_least else "complete",
             "seed": str(self.seed),

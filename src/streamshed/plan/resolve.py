@@ -14,7 +14,7 @@ from streamshed.conditions import Cosine, InnerProduct
 from streamshed.equalities import Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.plan import capabilities
-from streamshed.plan.plan import Plan, RelationPlan, StreamPlan, WindowPlan
+from streamshed.plan.plan import MemoryPlan, Plan, RelationPlan, StreamPlan, WindowPlan
 from streamshed.plan.times import (
     aggregates_of,
     clock_of,
@@ -76,6 +76,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         pairwise=spec.pairwise,
         throttle=throttle_of(spec, time_type),
         spill=spill_of(spec, time_type),
+        memory=MemoryPlan(spec.budget.memory) if spec.budget and spec.budget.memory else None,
         aggregates=aggregates_of(spec, time_type),
     )
     plan.policy.check(plan)
@@ -413,7 +414,7 @@ def _worths(spec: Spec, inputs: tuple[_Input, ...], policy: Policy) -> dict[str,
         columns.find(schema, stream, policy.column_for(stream), "worth")
         for stream, schema in inputs
     ]
-    columns.check_worth(found, compete=spec.budget is not None and spec.budget.total is not None)
+    columns.check_worth(found, compete=spec.budget is not None and spec.budget.rows is None)
     return {column.stream: column.name for column in found}
 
 

@@ -12,7 +12,7 @@ from streamshed.kernels import hooks
 from streamshed.kernels.ages import AGES, bucket, moment, now
 from streamshed.kernels.arrival_rates import COUNTS
 from streamshed.kernels.compiling import aside, implements, kernel
-from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NONE, PINNED, Field, Shape
+from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWCOMER_BYTES, NONE, PINNED, Field, Shape
 from streamshed.kernels.key_history import (
     CHOSEN,
     NOTED,
@@ -31,6 +31,7 @@ from streamshed.kernels.table import (
     key_count,
     key_head,
     key_lanes,
+    key_per_byte,
     lane_of,
     pool_of,
 )
@@ -157,7 +158,7 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
 def _stored_density(policy, core, row):  # type: ignore[no-untyped-def]
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
     state = state_of(core, key_lanes(core, key), key_count(core, key))
-    return _density(policy, core, key, lane, state)
+    return key_per_byte(core, _density(policy, core, key, lane, state), key, 0, 0)
 
 
 # -- who leaves -----------------------------------------------------------------------------------
@@ -283,6 +284,7 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
     head = key_head(core, key, lane)
     lanes = key_lanes(core, key) | (ONE_BIT << np.uint64(lane))
     density = _density(policy, core, key, lane, state_of(core, lanes, rows + 1))
+    density = key_per_byte(core, density, key, 1, core.numbers[NEWCOMER_BYTES])
     instead = policy.notes[key].returns == 1 and head != NONE
     if density > 0.0 or instead:
         row, lowest = _choose(policy, core, pool, arrival)

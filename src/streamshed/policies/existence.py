@@ -14,7 +14,7 @@ from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.groups import LINK, group_append, group_remove
 from streamshed.kernels.machine import trailing_zeros
-from streamshed.kernels.table import find_key, home_shift, key_lanes
+from streamshed.kernels.table import find_key, home_shift, key_lanes, per_byte
 from streamshed.policies.base import Policy
 
 if TYPE_CHECKING:
@@ -210,7 +210,8 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
             while bits != np.uint64(0):
                 entry = base + np.int64(trailing_zeros(bits))
                 bits &= bits - _ONE
-                if policy.priority[entry] < lowest:
-                    lowest = policy.priority[entry]
+                priority = per_byte(core, policy.priority[entry], policy.group_first[entry])
+                if priority < lowest:
+                    lowest = priority
                     best = entry
     return policy.group_first[best]

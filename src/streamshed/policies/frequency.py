@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import implements
+from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE
 from streamshed.kernels.members import put_member
-from streamshed.kernels.table import find_key, home_shift, key_count
+from streamshed.kernels.table import find_key, home_shift, key_count, key_per_byte
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
@@ -50,6 +50,11 @@ class Frequency(ValuePolicy):
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
 
 
+@kernel
+def _standing(core, key):  # type: ignore[no-untyped-def]
+    return key_per_byte(core, np.float64(key_count(core, key)), key, 0, 0)
+
+
 @implements(hooks.precedes, FrequencyState)
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
     return value_precedes(policy, core, item, other)
@@ -69,15 +74,15 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
 @implements(hooks.on_insert, FrequencyState)
 def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
-    value_inserted(policy, core, row, key_count(core, key))
-    value_changed(policy, core, key, key_count(core, key))
+    value_inserted(policy, core, row, _standing(core, key))
+    value_changed(policy, core, key, _standing(core, key))
 
 
 @implements(hooks.on_remove, FrequencyState)
 def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     value_removed(policy, core, row)
-    value_changed(policy, core, key, key_count(core, key))
+    value_changed(policy, core, key, _standing(core, key))
 
 
 @implements(hooks.mark, FrequencyState)
@@ -89,5 +94,5 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     put_member(policy, core, row, marked)
-    enter_value(policy, core, row, key_count(core, key))
-    value_changed(policy, core, key, key_count(core, key))
+    enter_value(policy, core, row, _standing(core, key))
+    value_changed(policy, core, key, _standing(core, key))

@@ -15,7 +15,7 @@ from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import ARRIVALS, FIRST_SEEN, NEVER, NEWEST, NONE, Field, Shape
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.lanes import older_row
-from streamshed.kernels.table import pool_of
+from streamshed.kernels.table import newcomer_per_byte, per_byte, pool_of
 from streamshed.policies.base import Policy
 
 if TYPE_CHECKING:
@@ -197,10 +197,18 @@ def _lowest(policy, core, pool):  # type: ignore[no-untyped-def]
     return heap_top(policy, 2 * pool + (policy.sizes[2 * pool + 1] > 0))
 
 
+@kernel
+def _standing(policy, core, row):  # type: ignore[no-untyped-def]
+    """What a row stands by; priorities that fall all alike cannot be divided by bytes."""
+    priority = policy.known[row].priority
+    return priority if policy.rule[0].kind == _GAINED else per_byte(core, priority, row)
+
+
 @implements(hooks.precedes, ImportanceState)
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
-    if not policy.known[item].spent and policy.known[item].priority != policy.known[other].priority:
-        return policy.known[item].priority < policy.known[other].priority
+    standing, than = _standing(policy, core, item), _standing(policy, core, other)
+    if not policy.known[item].spent and standing != than:
+        return standing < than
     if policy.known[item].importance != policy.known[other].importance:
         return policy.known[item].importance < policy.known[other].importance
     if policy.known[item].matches != policy.known[other].matches:
@@ -213,7 +221,9 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
     lowest = _lowest(policy, core, pool)
     newcomer = policy.newcomer[0]
     priority = _priority(policy, core, newcomer.importance, newcomer.matches)
-    least = _fallen(policy, core) if policy.known[lowest].spent else policy.known[lowest].priority
+    if policy.rule[0].kind != _GAINED:
+        priority = newcomer_per_byte(core, priority)
+    least = _fallen(policy, core) if policy.known[lowest].spent else _standing(policy, core, lowest)
     if priority != least:
         return priority > least
     if newcomer.importance != policy.known[lowest].importance:

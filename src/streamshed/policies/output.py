@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import implements
+from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.members import put_member
-from streamshed.kernels.table import find_key, home_shift, key_count
+from streamshed.kernels.table import find_key, home_shift, key_count, key_per_byte
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
@@ -60,6 +60,18 @@ class Output(ValuePolicy):
         return super().layout(shape) | {"made": Field("key", np.int64)}
 
 
+@kernel
+def _standing(policy, core, key):  # type: ignore[no-untyped-def]
+    return key_per_byte(core, np.float64(policy.made[key]), key, 0, 0)
+
+
+@kernel
+def _bytes_changed(policy, core, key):  # type: ignore[no-untyped-def]
+    """Where the budget is in bytes, a key stands by those of its rows too."""
+    if core.key_size.size > 0:
+        value_changed(policy, core, key, _standing(policy, core, key))
+
+
 @implements(hooks.precedes, OutputState)
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
     return value_precedes(policy, core, item, other)
@@ -78,7 +90,9 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
 
 @implements(hooks.on_insert, OutputState)
 def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
-    value_inserted(policy, core, row, policy.made[core.rows[row].key])
+    key = core.rows[row].key
+    value_inserted(policy, core, row, _standing(policy, core, key))
+    _bytes_changed(policy, core, key)
 
 
 @implements(hooks.on_remove, OutputState)
@@ -87,13 +101,14 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     if key_count(core, key) == 0:
         policy.made[key] = 0
+    _bytes_changed(policy, core, key)
 
 
 @implements(hooks.on_result, OutputState)
 def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     if policy.made[key] < MOST:
         policy.made[key] += 1
-        value_changed(policy, core, key, policy.made[key])
+        value_changed(policy, core, key, _standing(policy, core, key))
 
 
 @implements(hooks.mark, OutputState)
@@ -106,4 +121,5 @@ def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     policy.made[key] = marked >> 31
     put_member(policy, core, row, marked & (MOST - 1))
-    enter_value(policy, core, row, policy.made[key])
+    enter_value(policy, core, row, _standing(policy, core, key))
+    _bytes_changed(policy, core, key)

@@ -19,7 +19,7 @@ from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import ARRIVALS, NONE, Field, Shape
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.lanes import older_row
-from streamshed.kernels.table import pool_of
+from streamshed.kernels.table import newcomer_per_byte, per_byte, pool_of
 from streamshed.policies.base import Policy
 
 MEMORY = 6.0
@@ -126,14 +126,18 @@ def _set_promise(policy, core, row, density):  # type: ignore[no-untyped-def]
 
 @implements(hooks.precedes, PromiseState)
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
-    if policy.known[item].density != policy.known[other].density:
-        return policy.known[item].density < policy.known[other].density
+    density = per_byte(core, policy.known[item].density, item)
+    than = per_byte(core, policy.known[other].density, other)
+    if density != than:
+        return density < than
     return older_row(core, item, other)
 
 
 @implements(hooks.admits, PromiseState)
 def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
-    return policy.newcomer[0] >= policy.known[heap_top(policy, pool)].density
+    lowest = heap_top(policy, pool)
+    density = per_byte(core, policy.known[lowest].density, lowest)
+    return newcomer_per_byte(core, policy.newcomer[0]) >= density
 
 
 @implements(hooks.victim, PromiseState)

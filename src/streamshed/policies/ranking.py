@@ -16,7 +16,7 @@ from streamshed.kernels import hooks
 from streamshed.kernels.compiling import aside, implements, kernel
 from streamshed.kernels.core import NEWEST, NONE, Field
 from streamshed.kernels.heap import heap_push, heap_remove, heap_top
-from streamshed.kernels.table import pool_of
+from streamshed.kernels.table import newcomer_per_byte, per_byte, pool_of
 from streamshed.kernels.tumbling import tumbling_layout
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def lowest(state, core, pool):  # type: ignore[no-untyped-def]
     found, least = np.int64(NONE), np.inf
     for position in range(state.sizes[pool]):
         row = np.int64(state.items[position * groups + pool])
-        promise = state.promise[row] * time_left(core, row)
+        promise = per_byte(core, state.promise[row] * time_left(core, row), row)
         if found == NONE or stands_below(core, promise, row, least, found):
             found, least = row, promise
     return found
@@ -117,10 +117,11 @@ def lowest(state, core, pool):  # type: ignore[no-untyped-def]
 def is_admitted(state, core, pool, stream, time):  # type: ignore[no-untyped-def]
     """Whether a newcomer does not stand below all rows of a pool."""
     row = lowest(state, core, pool)
-    if state.ages[0] == 0:
-        return state.newcomer[0] >= state.promise[row]
-    left = time + core.lanes[stream].window - core.numbers[NEWEST]
-    return state.newcomer[0] * left >= state.promise[row] * time_left(core, row)
+    mine, lowest_promise = state.newcomer[0], state.promise[row]
+    if state.ages[0] != 0:
+        mine *= time + core.lanes[stream].window - core.numbers[NEWEST]
+        lowest_promise *= time_left(core, row)
+    return newcomer_per_byte(core, mine) >= per_byte(core, lowest_promise, row)
 
 
 @kernel
@@ -157,7 +158,8 @@ def leave(state, core, row):  # type: ignore[no-untyped-def]
 
 
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
-    return stands_below(core, policy.promise[item], item, policy.promise[other], other)
+    promise = per_byte(core, policy.promise[item], item)
+    return stands_below(core, promise, item, per_byte(core, policy.promise[other], other), other)
 
 
 def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]

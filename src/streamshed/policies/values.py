@@ -36,7 +36,7 @@ class ValuePolicy(Policy):
             "items": Field("held", np.int32, None),
             "place": Field("entry", np.int32, NONE),
             "sizes": Field("pool", np.int64),
-            "standing": Field("entry", np.int64, None),  # the key's statistic, as the heap knows it
+            "standing": Field("entry", np.float64, None),  # the key's statistic, known to the heap
         } | member_layout()
 
 

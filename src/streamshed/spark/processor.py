@@ -38,6 +38,8 @@ TOTALS = (
     "results",
     "state_bytes",
     "payload_bytes",
+    "held_bytes",
+    "peak_bytes",
     "sample_bytes",
     "relation_bytes",
     "comparisons",
@@ -217,6 +219,8 @@ def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
             plan,
             streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
             total=part(plan.total, shard),
+            memory=plan.memory
+            and replace(plan.memory, nbytes=part(plan.memory.nbytes, shard) or 0),
             throttle=_part_of(plan.throttle, shards),
             queue=plan.queue
             and replace(

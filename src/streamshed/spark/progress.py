@@ -135,6 +135,8 @@ def _ledger(values: Mapping[str, Any]) -> Ledger:
         results=int(values["results"]),
         state_bytes=int(values["state_bytes"]),
         payload_bytes=int(values["payload_bytes"]),
+        held_bytes=int(values["held_bytes"]),
+        peak_bytes=int(values["peak_bytes"]),
         missed=_estimated(values, "all"),
         missed_lately=_estimated(values, "lately"),
         keys=_keys(values),

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 
 from streamshed.columns import no_rows
 from streamshed.engine.build import build_operator
+from streamshed.engine.memory import within_memory
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.plan.plan import Plan, ThrottlePlan
@@ -21,7 +22,7 @@ from streamshed.plan.routing import axes_of, best_shares
 from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.hypercube import shards_of
 from streamshed.spark.late import checked_folder
-from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor
+from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
 from streamshed.spark.progress import observed
 from streamshed.spark.settings import check_python, cores, partitions, use_rocksdb
 from streamshed.spark.sharding import MOST, Sharding
@@ -87,6 +88,8 @@ def prepared(
     check_python(session)
     use_rocksdb(session)
     sharding = _sharding(session, plan, shards)
+    for part in shard_plans(plan, sharding.labels).values():
+        within_memory(part)  # to refuse here what no executor could hold
     if plan.throttle is not None and plan.throttle.wall:
         plan = replace(plan, throttle=_keeping_up(plan.throttle, frames[0], sharding.count))
     if plan.queue is not None and frames[0].isStreaming:

@@ -97,6 +97,11 @@ def read(join: Join, data: Mapping[str, Any], order: Order = "time") -> Trace:
             f" ({'streams named by a column' if spec.by else '.partial()'}); give a join of"
             " named streams without .partial()"
         )
+    if spec.budget is not None and spec.budget.memory is not None:
+        raise SpecError(
+            "the most results are known for budgets in rows, and this one is in bytes; use"
+            " .keep(rows=…) or .keep(total=…)"
+        )
     plan, sources = open_inputs(spec, data, order)
     operator = _unbounded(plan)
     parts = [_rows(operator, position, source) for position, source in enumerate(sources)]

@@ -177,6 +177,8 @@ def test_what_is_not_served_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     met = dict.fromkeys(work.names, pairs.column_names[0])
     with pytest.raises(ss.SpecError, match=r"\.through\(\) a relation.*offline\.star"):
         most_results(joined.through(pairs, **met), work.tables())
+    with pytest.raises(ss.SpecError, match=r"budgets in rows, .* in bytes"):
+        most_results(joined.keep(memory="9 MB"), work.tables())
     apart = ss.join(by="s").on("key").within("9 seconds", time="time").keep(total=5)
     with pytest.raises(ss.SpecError, match="named by a column"):
         most_results(apart, {"input": work.tables()["s1"]})

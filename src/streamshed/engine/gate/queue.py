@@ -81,6 +81,8 @@ def put_last(queue, batch, i, priority):  # type: ignore[no-untyped-def]
         rows.worth[place] = batch.worth[i]
     if rows.importance.size > 0:
         rows.importance[place] = batch.importance[i]
+    if rows.size.size > 0:
+        rows.size[place] = batch.size[i]
     if rows.hashes.size > 0:
         copy_element(rows.hashes, place, batch.hashes, i)
     if rows.values.size > 0:
@@ -249,6 +251,7 @@ class ArrivalQueue(Component):
         there = {
             "worth": any(stream.worth is not None for stream in self.plan.streams),
             "importance": self.plan.weighed,
+            "size": self.plan.memory is not None,
             "hashes": self.plan.graph,
             "values": self.plan.pairwise is not None,
             "null": False,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.engine.allocation import enough
+from streamshed.engine.allocation import enough, first_shape
 from streamshed.engine.batch import NO_NUMBERS, Batch
 from streamshed.engine.component import Arrays, Component
 from streamshed.engine.observe.entries import link_keys
@@ -284,7 +284,7 @@ class LossEstimator(Component):
 def _settings(plan: Plan) -> LossSettings:
     capacity = LARGE
     if plan.rate is None:
-        capacity = sample_entries(_budget(plan))
+        capacity = sample_entries(first_shape(plan).budget)
     width = max(64, min(capacity, CAPACITY) if plan.rate is not None else capacity)
     return LossSettings(
         salt=np.uint64((plan.seed + 1) * int(GOLDEN) % 2**64),
@@ -299,11 +299,6 @@ def _settings(plan: Plan) -> LossSettings:
 def sample_entries(budget: int) -> int:
     """The entries of a sample that chooses its rate by itself, for so many rows of the budget."""
     return min(max(CAPACITY, budget // PART), LARGE)
-
-
-def _budget(plan: Plan) -> int:
-    """The rows that all budgets together allow."""
-    return plan.total or sum(stream.rows or 0 for stream in plan.streams)
 
 
 def lately(plan: Plan) -> int:

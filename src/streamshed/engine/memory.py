@@ -1,0 +1,110 @@
+"""What a join takes in memory: its tables, what it keeps of each row, and the rows themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from streamshed.conditions import Cosine, InnerProduct, Near
+from streamshed.engine.allocation import first_shape
+from streamshed.engine.match.attribute_index import index_layout
+from streamshed.engine.match.pairs import selectivity_layout, vectors_by_row
+from streamshed.engine.match.relation_links import links_layout
+from streamshed.engine.match.sorted_windows import MOST, sorted_layout
+from streamshed.engine.match.vectors import PLACES, vector_layout
+from streamshed.engine.observe.estimator import is_estimated, sample_entries
+from streamshed.engine.observe.state import loss_layout
+from streamshed.engine.row_sizes import fixed_bits
+from streamshed.errors import SpecError
+from streamshed.kernels.core import Field, Shape, core_layout
+from streamshed.plan.plan import Plan
+from streamshed.policies import Exact
+from streamshed.sizes import rounded
+
+MANY = 1 << 20
+"""Rows from which the bytes of each are computed."""
+
+
+def within_memory(plan: Plan) -> Plan:
+    """The plan of a join whose budget is in bytes, divided into tables and rows; others stay.
+
+    Raises:
+        SpecError: the tables alone are larger than the budget.
+    """
+    if plan.memory is None:
+        return plan
+    each = bytes_of_row(plan)
+    schemas = [stream.schema for stream in plan.streams]
+    least = each + min(-(-sum(fixed_bits(f.type) for f in schema) // 8) for schema in schemas)
+    tables = bytes_of_tables(replace(plan, total=plan.memory.nbytes // least))
+    memory = replace(plan.memory, tables=tables, each=each)
+    if memory.for_rows < least:
+        raise SpecError(
+            f".keep(memory=…): {rounded(memory.nbytes)} is less than the {rounded(tables + least)}"
+            f" that the tables of shed({plan.policy.name!r}) and a single row need"
+            f"{' in each shard; give more, or fewer shards' if plan.shards[1:] else '; give more'}"
+        )
+    return replace(plan, memory=memory, total=memory.for_rows // least)
+
+
+def bytes_of_row(plan: Plan) -> int:
+    """Bytes that are kept of a row, of a key of its own, besides its payload."""
+    return -(-(_bytes(plan, 2 * MANY) - _bytes(plan, MANY)) // MANY)
+
+
+def bytes_of_tables(plan: Plan) -> int:
+    """Bytes of all that does not depend on how many rows are stored."""
+    return _bytes(plan, 0) + (bytes_of_sample(plan) if is_estimated(plan) else 0)
+
+
+def bytes_of_sample(plan: Plan) -> int:
+    """Bytes of the sample from which missed results are estimated."""
+    entries = entries_of_sample(plan)
+    layout = loss_layout(entries, (entries - 1).bit_length(), len(plan.streams), mixed=False)
+    return first_shape(plan).nbytes(layout)
+
+
+def entries_of_sample(plan: Plan) -> int:
+    """The entries of the sample from which missed results are estimated."""
+    return sample_entries(first_shape(plan).budget)
+
+
+def _bytes(plan: Plan, rows: int) -> int:
+    """Bytes of the store, the policy and the matcher for so many rows."""
+    shape = _shape(plan, rows)
+    policy = plan.policy if plan.bounded and plan.spill is None else Exact()
+    layouts = [core_layout(), policy.layout(shape)]
+    if plan.graph:
+        layouts.append(index_layout(plan))
+    if plan.through is not None:
+        layouts.append(links_layout())
+    if plan.pairwise is not None:
+        layouts += [selectivity_layout(shape.lanes), _compared_layout(plan, rows)]
+    partners = rows * np.dtype(np.int32).itemsize * (2 if plan.by is not None else 1)
+    return partners + sum(shape.nbytes(layout) for layout in layouts)
+
+
+def _compared_layout(plan: Plan, rows: int) -> dict[str, Field]:
+    """What is kept of rows that a condition compares, besides what is compared.
+
+    Basic windows may have places free: so many are counted for each lane, and for all rows.
+    """
+    lanes, keyed = len(plan.streams), bool(plan.streams[0].key)
+    if isinstance(plan.pairwise, Near) and not keyed:
+        return sorted_layout(2 * lanes + 1 + 4 * rows // MOST)
+    if isinstance(plan.pairwise, Cosine | InnerProduct) and not keyed and plan.queue is None:
+        return vector_layout(np.float64, 0, 2 * lanes + 1 + 2 * rows // PLACES)
+    return vectors_by_row(np.float64, 0)
+
+
+def _shape(plan: Plan, rows: int) -> Shape:
+    """The room of a join that holds so many rows, each of a key of its own."""
+    shape = first_shape(plan)
+    return replace(
+        shape,
+        rows=rows,
+        keys=rows + 1,
+        table=3 * rows,  # at most: a directory doubles when it is two thirds full
+        held=-(-rows // shape.pools) if plan.bounded else 0,
+    )
