@@ -64,6 +64,10 @@ TUNED: dict[str, ss.policies.Policy] = {
     "sketch, sample": ss.policies.Sketch(objective="sample"),
     "sketch, aging": ss.policies.Sketch(aging=True),
     "pairwise, life": ss.policies.Pairwise(life=True),
+    "sketch, queue as written": ss.policies.Sketch(queue="paper"),
+    "pairwise, queue as written": ss.policies.Pairwise(queue="paper"),
+    "existence, completed": ss.policies.Existence(completed="first"),
+    "frequency, window": ss.policies.Frequency(scope="window"),
 }
 """Policies with other parameters than their names alone stand for."""
 

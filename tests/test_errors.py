@@ -109,6 +109,17 @@ def test_errors_are_value_errors():
         (TWO.shed, ["None", "exactly one", ".shed(column='price')"]),
         (lambda: TWO.shed("oldest", column="price"), ["'oldest'", "'price'", "exactly one"]),
         (lambda: TWO.shed("existance"), ["'existance'", "existence"]),
+        (lambda: policies.Existence(completed="x"), ["existence: `completed` is 'x'", "'first'"]),
+        (lambda: policies.Frequency(scope="x"), ["frequency: `scope` is 'x'", "'window'"]),
+        (
+            lambda: (
+                BY.last(5)
+                .keep(total=5)
+                .shed(policies.Frequency(scope="window"))
+                .plan({"a": pa.schema([("sensor", pa.int64()), ("k", pa.int64())])})
+            ),
+            ["`scope` is 'window'", "known only as they come"],
+        ),
         (lambda: TWO.shed(7), ["7", "streamshed.policies"]),
         (lambda: TWO.shed(policies.ByColumn), ["ByColumn", "instance"]),
         (lambda: TWO.shed(column={"clicks": "p"}), ["'clicks'", "not for 'orders'"]),

@@ -16,6 +16,7 @@ import streamshed as ss
 from engine import driven, members
 from oracles.graph import graphs
 from oracles.queue import Queued, simulate
+from oracles.sketch import AS_WRITTEN
 from streaming import on_the_wall, rows, whole
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.ingest import merged
@@ -28,7 +29,8 @@ from test_graph import spec as graph_spec
 
 
 def spec(queued: Queued) -> ss.Join:
-    join = graph_spec(queued.graph).queue(rows=queued.rows)
+    per = "stream" if queued.per_stream else "join"
+    join = graph_spec(queued.graph).queue(rows=queued.rows, per=per)
     return join.throttle(rows_per_second=queued.speed)
 
 
@@ -36,7 +38,8 @@ def spec(queued: Queued) -> ss.Join:
 def queues(draw: st.DrawFn, policy: str) -> Queued:
     graph = draw(graphs(budget=True, policies=(policy,), most_streams=4, max_rows=20))
     rows = draw(st.integers(1, 6))
-    return Queued(graph, rows, draw(st.sampled_from([0.125, 0.5, 1.0, 4.0])))
+    speed, per_stream = draw(st.sampled_from([0.125, 0.5, 1.0, 4.0])), draw(st.booleans())
+    return Queued(graph, rows, speed, per_stream)
 
 
 def replayed(queued: Queued) -> tuple[list[object], Ledger]:
@@ -46,7 +49,7 @@ def replayed(queued: Queued) -> tuple[list[object], Ledger]:
     return members(queued.graph.workload, done.table), done.ledger
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [*POLICIES, *AS_WRITTEN])
 def test_who_waits_and_who_leaves_is_what_the_plain_version_says(policy: str) -> None:
     @settings(slow_generation, max_examples=20)
     @given(queues(policy))
@@ -56,7 +59,9 @@ def test_who_waits_and_who_leaves_is_what_the_plain_version_says(policy: str) ->
         assert Counter(ours) == expected.multiset()
         assert ledger.balanced
         same_ledger(ledger, expected.ledger)
-        assert sum(stream.queued for stream in ledger.streams.values()) <= queued.rows
+        waiting = [stream.queued for stream in ledger.streams.values()]
+        assert max(waiting) <= queued.rows
+        assert queued.per_stream or sum(waiting) <= queued.rows
 
     check()
 
@@ -153,6 +158,20 @@ def queued(ledger: Ledger) -> int:
         (lambda: TWO.throttle(rows_per_second="x"), ["'x'", "above 0"]),
         (lambda: planned(TWO.queue(rows=5)), [".queue() says 5", "say both"]),
         (lambda: planned(TWO.throttle(rows_per_second=5)), ["5.0", "say both"]),
+        (lambda: TWO.queue(rows=5, per="row"), ["`per` is 'row'", "'join'", "'stream'"]),
+        (
+            lambda: (
+                ss.join(by="s")
+                .on("k")
+                .last(5)
+                .queue(rows=5, per="stream")
+                .throttle(rows_per_second=1)
+                .plan({"a": SENSORS})
+            ),
+            ["`per` is 'stream'", "known only as they come"],
+        ),
+        (lambda: ss.policies.Sketch(queue="x"), ["sketch: `queue` is 'x'", "'added'", "'paper'"]),
+        (lambda: ss.policies.Pairwise(queue="x"), ["pairwise: `queue` is 'x'"]),
     ],
 )
 def test_what_cannot_be_is_refused(say, words: list[str]) -> None:
@@ -162,6 +181,7 @@ def test_what_cannot_be_is_refused(say, words: list[str]) -> None:
         assert word in str(error.value)
 
 
+SENSORS = pa.schema([("s", pa.int64()), ("k", pa.int64())])
 BOTH = TWO.queue(rows=5).throttle(rows_per_second=1)
 
 

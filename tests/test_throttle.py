@@ -14,7 +14,7 @@ import streamshed as ss
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.gate.harvesting import Directions, cost_and_output, ranked
-from streamshed.engine.gate.portions import NEXT_DUE, THROTTLE
+from streamshed.engine.gate.portions import NEXT_DUE, POPPED, PUSHED, SPENT, THROTTLE, TOLD
 from streamshed.engine.gate.throttle import Controller
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block, Operator
@@ -252,6 +252,19 @@ def _vectors_joined(
     return made(pa.Table.from_batches(found)), operator.ledger(), operator.matcher.multiplied
 
 
+@pytest.mark.parametrize(("begun", "factor"), [(4, 0.4), (10, 1.2), (11, 1.2)])
+def test_by_the_papers_rule_the_throttle_goes_by_rows_alone(begun: int, factor: float) -> None:
+    """z is β z if β < 1, and γ z if not, whatever work was done (section III-A)."""
+    schema = pa.schema([("value", pa.float64()), ("time", pa.timestamp("us"))])
+    join = base().throttle(comparisons_per_second=5.0, rule="paper")
+    controller = build_operator(join.plan(dict.fromkeys(NAMES, schema)), whole=False).throttle
+    told = np.zeros((len(NAMES), TOLD), np.int64)
+    told[0, PUSHED], told[1, POPPED] = 10, begun
+    controller.state.pace[THROTTLE], controller.state.pace[SPENT] = 0.5, 1e9
+    controller._set_throttle(told, 1)
+    assert controller.fraction == pytest.approx(0.5 * factor)
+
+
 @pytest.mark.parametrize(
     ("said", "message"),
     [
@@ -262,6 +275,7 @@ def _vectors_joined(
         ({"sample": 2}, "`sample` is 2; give a number from 0 to 1"),
         ({"buffer": 0}, "`buffer` is 0; give a whole number, 1 or more"),
         ({"every": "0 seconds"}, "`every` is 0; it must be greater than 0"),
+        ({"rule": "x"}, "`rule` is 'x'; give 'work' to go by the work that was done"),
     ],
 )
 def test_throttles_that_cannot_be(said: dict[str, object], message: str) -> None:

@@ -203,7 +203,8 @@ def _queue(plan: Plan) -> str:
     if plan.queue is None:
         return ""
     speed = 1 / (plan.queue.gap * plan.queue.second)
-    return f"{_number(speed)} rows a second are taken; up to {_rows(plan.queue.rows)} wait"
+    each = " of each stream" if plan.queue.per_stream else ""
+    return f"{_number(speed)} rows a second are taken; up to {_rows(plan.queue.rows)}{each} wait"
 
 
 def _throttle(plan: Plan) -> str:

@@ -381,6 +381,7 @@ time='ts')
         buffer: int = 100,
         dropping: bool = False,
         conserve: bool = False,
+        rule: Literal["work", "paper"] = "work",
     ) -> Join:
         """Bound the work of a join, or the rows it takes; give one of the first four arguments.
 
@@ -405,6 +406,9 @@ time='ts')
                 dropped.
             dropping: Drop rows at random instead, at the best rates: the baseline.
             conserve: Also evict stored rows that no arriving row will be compared with.
+            rule: How the part of the full join that is done is set anew: `"work"` goes by the work
+                that was done and was allowed, `"paper"` by the rows that were processed in time
+                alone (GrubJoin, section III-A).
 
         Example:
             >>> import streamshed as ss
@@ -438,6 +442,7 @@ time='ts')
             buffer=buffer,
             dropping=dropping,
             conserve=conserve,
+            rule=rule,
         )
         return self._with(throttled=throttle)
 
@@ -503,19 +508,26 @@ time='ts')
             )
         )
 
-    def queue(self, *, rows: int) -> Join:
+    def queue(self, *, rows: int, per: Literal["join", "stream"] = "join") -> Join:
         """Set how many rows may wait that arrive faster than the join takes them; see `throttle`.
 
         Args:
             rows: The most rows that may wait. If there are more, the queue sheds the one that the
                 policy ranks lowest, or any at random if the policy is `random` or makes a sample.
+            per: `"stream"` gives each stream a queue of so many rows, and lets the streams take
+                turns; `"join"` lets all share one.
 
         Example:
             >>> from streamshed import join
             >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(rows_per_second=0.2)
             join('a', 'b').on('k').last(100).queue(rows=10).throttle(rows_per_second=0.2)
         """
-        return self._with(queue_rows=positive(rows, ".queue(): `rows`"))
+        if per not in ("join", "stream"):
+            raise SpecError(
+                f".queue(): `per` is {per!r}; give 'join' for one queue that all streams share, or"
+                " 'stream' for one each"
+            )
+        return self._with(queue_rows=positive(rows, ".queue(): `rows`"), queue_per=per)
 
     def spill(
         self, *, to: str | os.PathLike[str], deadline: str | timedelta | int | None = None

@@ -83,6 +83,7 @@ class Throttle:
     buffer: int
     dropping: bool
     conserve: bool
+    rule: Literal["work", "paper"]
 
     @classmethod
     def of(
@@ -98,6 +99,7 @@ class Throttle:
         buffer: object,
         dropping: object,
         conserve: object,
+        rule: object,
     ) -> Throttle:
         """Read the arguments of `.throttle` that are about work."""
         method = ".throttle()"
@@ -105,6 +107,11 @@ class Throttle:
             raise SpecError(
                 f"{method}: {what!r} is no throttle; say {KEEP_UP!r}, or name what is bounded, as "
                 "in .throttle(comparisons_per_second=1e6) or .throttle(cpu=0.5)"
+            )
+        if rule not in ("work", "paper"):
+            raise SpecError(
+                f"{method}: `rule` is {rule!r}; give 'work' to go by the work that was done, or"
+                " 'paper' to go by the rows that were processed in time"
             )
         share = None
         if cpu is not None:
@@ -122,6 +129,7 @@ class Throttle:
             buffer=positive(buffer, f"{method}: `buffer`"),
             dropping=bool(dropping),
             conserve=bool(conserve),
+            rule="work" if rule == "work" else "paper",
         )
 
 
@@ -211,6 +219,7 @@ class Spec:
     selection: Selection | None = None
     aggregation: Aggregation | None = None
     queue_rows: int | None = None
+    queue_per: Literal["join", "stream"] = "join"
     """How many rows may wait for the join."""
     speed: float | None = None
     """How many rows the join takes in a second of its own time."""

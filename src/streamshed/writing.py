@@ -53,7 +53,8 @@ def written(spec: Spec) -> str:
     if spec.aggregation is not None:
         parts.append(_aggregate(spec.aggregation))
     if spec.queue_rows is not None:
-        parts.append(f".queue(rows={spec.queue_rows})")
+        each = ", per='stream'" if spec.queue_per == "stream" else ""
+        parts.append(f".queue(rows={spec.queue_rows}{each})")
     if spec.speed is not None:
         parts.append(f".throttle(rows_per_second={spec.speed:g})")
     if spec.spilled is not None:
@@ -95,7 +96,8 @@ def _throttle(said: Throttle) -> str:
         terms.append(f"every={describe(said.every)!r}")
     if said.part is not None:
         terms.append(f"part={describe(said.part)!r}")
-    usual = {"boost": 1.2, "sample": 0.1, "buffer": 100, "dropping": False, "conserve": False}
+    usual: dict[str, object] = {"boost": 1.2, "sample": 0.1, "buffer": 100}
+    usual |= {"dropping": False, "conserve": False, "rule": "work"}
     terms += [
         f"{name}={getattr(said, name)!r}"
         for name, value in usual.items()

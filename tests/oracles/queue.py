@@ -18,6 +18,7 @@ class Queued:
     graph: Graph
     rows: int
     speed: float
+    per_stream: bool = False
 
 
 class QueuedRun:
@@ -34,6 +35,7 @@ class QueuedRun:
         self.processed = 0
         self.usual = dict.fromkeys(queued.graph.workload.names, 0.0)
         self.run.rule.waits = True
+        self.turn = -1
 
     def come(self, row: Row) -> None:
         """A tuple comes."""
@@ -45,7 +47,7 @@ class QueuedRun:
         gap = 1 / self.queued.speed
         self.latest = max(self.latest, row.time)
         while self.waiting and self.free_at <= self.latest:
-            first, _ = self.waiting.pop(0)
+            first, _ = self.waiting.pop(self.next())
             self.run.ledger[first.stream].queued -= 1
             self.free_at += gap
             self.process(first)
@@ -53,12 +55,13 @@ class QueuedRun:
         promise = self.urgency(row)
         if not self.waiting and self.free_at <= self.latest:
             self.free_at = self.latest + gap
+            self.turn = self.queued.graph.workload.position(row.stream)
             self.process(row)
             return
         account.queued += 1
         self.waiting.append((row, promise))
-        if len(self.waiting) > self.queued.rows:
-            shed, _ = self.waiting.pop(self.victim())
+        if len(self.competing(row)) > self.queued.rows:
+            shed, _ = self.waiting.pop(self.victim(row))
             self.run.ledger[shed.stream].queued -= 1
             self.run.ledger[shed.stream].shed += 1
 
@@ -68,12 +71,32 @@ class QueuedRun:
         self.run.arrive(self.processed, row)
         self.processed += 1
 
-    def victim(self) -> int:
+    def next(self) -> int:
+        """Who of those that wait is taken: the first, or the first of the next stream."""
+        names = self.queued.graph.workload.names
+        streams = [row.stream for row, _ in self.waiting]
+        if not self.queued.per_stream:
+            return 0
+        while True:
+            self.turn = (self.turn + 1) % len(names)
+            if names[self.turn] in streams:
+                return streams.index(names[self.turn])
+
+    def competing(self, newcomer: Row) -> list[int]:
+        """The places of those that wait in the newcomer's queue."""
+        return [
+            place
+            for place, (row, _) in enumerate(self.waiting)
+            if not self.queued.per_stream or row.stream == newcomer.stream
+        ]
+
+    def victim(self, newcomer: Row) -> int:
         """Who of those that wait leaves: one at random, or the first that promises least."""
+        places = self.competing(newcomer)
         if isinstance(self.run.rule, Random | SampleSketch):
-            return draw(self.queued.graph.workload.seed, 2**63 + self.came) % len(self.waiting)
-        promises = [promise for _, promise in self.waiting]
-        return promises.index(min(promises))
+            drawn = draw(self.queued.graph.workload.seed, 2**63 + self.came)
+            return places[drawn % len(places)]
+        return min(places, key=lambda place: (self.waiting[place][1], place))
 
     def urgency(self, row: Row) -> object:
         """What a tuple promises when it comes."""
@@ -83,6 +106,8 @@ class QueuedRun:
             return rule.value(held)
         if not isinstance(rule, Sketch | Pairwise):
             return 0
+        if rule.as_written:
+            return rule.expected(held)
         rule.learn(held)
         promise = rule.expected(held)
         usual = self.usual[row.stream]

@@ -142,18 +142,21 @@ class _Keys(Random):
         """What the key with the least of it is shed for."""
         raise NotImplementedError
 
+    def standing(self, held: Held) -> int:
+        """What a tuple stands by."""
+        return self.standings()[held.key]
+
     def victim(self, window: list[Held], newcomer: Held) -> Held:
         """The first of eight drawn whose key stands lowest, or the oldest of the key by lot."""
-        standings = self.standings()
-        lowest = min(standings[held.key] for held in window)
+        lowest = min(map(self.standing, window))
         members = self._list(newcomer)
         word = draw(self.workload.seed, newcomer.arrival)
         for _ in range(8):
             drawn = members[word % len(members)]
-            if standings[drawn.key] == lowest:
+            if self.standing(drawn) == lowest:
                 return drawn
             word = mix((word + 0x9E3779B97F4A7C15) & MASK)
-        return min(window, key=lambda held: (standings[held.key], self.lot(held), held.age))
+        return min(window, key=lambda held: (self.standing(held), self.lot(held), held.age))
 
 
 def hash_of(workload: Workload, *key: Key) -> int:
@@ -176,6 +179,14 @@ class Frequency(_Keys):
     def standings(self) -> Counter[Key]:
         """How many tuples of a key are stored; the newcomer is not yet counted."""
         return Counter(held.key for held in self.everything())
+
+
+class WindowFrequency(_Keys):
+    """The key with the fewest tuples in its own window."""
+
+    def standing(self, held: Held) -> int:
+        """How many tuples of its key are stored in its stream."""
+        return sum(other.key == held.key for other in self.windows[held.stream])
 
 
 class Output(_Keys):
@@ -252,6 +263,16 @@ class Existence(Rule):
         )
 
 
+class CompletedExistence(Existence):
+    """The same, but all tuples of a key that has made a complete result are of the full pattern."""
+
+    def made(self, members: list[Held]) -> None:
+        """Count r; who was stored has the full pattern from now on, if all streams held the key."""
+        super().made(members)
+        if self.patterns[members[-1]] == self.full:
+            self.patterns.update(dict.fromkeys(members[:-1], self.full))
+
+
 class Column(Rule):
     """The smallest value of the user's column; a null is below all values."""
 
@@ -271,7 +292,7 @@ class Column(Rule):
 
 # Rules too long for this file, made of those above.
 from .density import Density  # noqa: E402
-from .sketch import EXPECTING  # noqa: E402
+from .sketch import AS_WRITTEN, EXPECTING  # noqa: E402
 
 RULES: dict[str, type[Rule]] = {
     "density": Density,
@@ -280,6 +301,9 @@ RULES: dict[str, type[Rule]] = {
     "frequency": Frequency,
     "output": Output,
     "existence": Existence,
+    "existence, completed": CompletedExistence,
+    "frequency, window": WindowFrequency,
     "column": Column,
     **EXPECTING,
+    **AS_WRITTEN,
 }

@@ -25,6 +25,8 @@ class Expecting(Rule):
     aging = False
     waits = False
     """Whether tuples wait in a queue, and were learned of when they came there."""
+    as_written = False
+    """Whether they stand there by their promise, and are learned of when they are taken."""
 
     def __init__(self, workload: Workload, windows: Windows) -> None:
         """Start with nothing known."""
@@ -32,6 +34,7 @@ class Expecting(Rule):
         self.attributes_of: Callable[[Held], Attributes] = self.shared_key
         self.own: dict[Stream, list[int]] = {name: [0] for name in workload.names}
         self.newest: int | None = None
+        self.first: int | None = None
         self.entered: Counter[Stream] = Counter()
         self.pieces: dict[Stream, int] = {}
         self.tumbled: set[Stream] = set()
@@ -45,12 +48,13 @@ class Expecting(Rule):
     def arrives(self, newcomer: Held) -> None:
         """Let pasts tumble, learn of the newcomer, and find what it promises."""
         self.newest = max(newcomer.time, newcomer.time if self.newest is None else self.newest)
+        self.first = newcomer.time if self.first is None else self.first
         self.entered[newcomer.stream] += 1
         moved = [name for name in self.workload.names if self.turns(name)]
         for name in moved:
             self.tumbled.add(name)
             self.tumble(name)
-        if not self.waits:
+        if not self.waits or self.as_written:
             self.learn(newcomer)
         for name in self.taken:
             self.taken[name] -= self.taken[name] / 16
@@ -64,7 +68,7 @@ class Expecting(Rule):
         """Whether a stream comes to a new piece of its past, not being the first."""
         kind, size = self.workload.window(name)
         if kind == "time":
-            piece = self.newest // max(1, size)
+            piece = (self.newest - self.first) // max(1, size)
         else:
             piece = (max(1, self.entered[name]) - 1) // size
         before = self.pieces.get(name, piece)
@@ -227,5 +231,24 @@ EXPECTING: dict[str, type[Rule]] = {
     "pairwise": Pairwise,
     "pairwise, life": LifePairwise,
 }
+
+
+class SketchAsWritten(Sketch):
+    """Sketch, with the queue of the paper."""
+
+    as_written = True
+
+
+class PairwiseAsWritten(Pairwise):
+    """Pairwise, with the same."""
+
+    as_written = True
+
+
+AS_WRITTEN: dict[str, type[Rule]] = {
+    "sketch, queue as written": SketchAsWritten,
+    "pairwise, queue as written": PairwiseAsWritten,
+}
+"""Those that differ only where tuples wait."""
 TIMED_ONLY = ("sketch, aging", "pairwise, life")
 """Those that need windows of time."""

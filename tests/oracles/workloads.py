@@ -20,12 +20,12 @@ from .rows import (
     named,
 )
 from .rules import RULES
-from .sketch import EXPECTING, TIMED_ONLY
+from .sketch import AS_WRITTEN, EXPECTING, TIMED_ONLY
 
-VARIANTS = tuple(name for name in EXPECTING if "," in name)
+VARIANTS = tuple(name for name in RULES if "," in name and name not in AS_WRITTEN)
 """Rules that are policies of another name, with other parameters."""
-POLICIES = tuple(name for name in RULES if name not in VARIANTS)
-NAMED_ONLY = ("existence", *EXPECTING)
+POLICIES = tuple(name for name in RULES if "," not in name)
+NAMED_ONLY = ("existence", "existence, completed", "frequency, window", *EXPECTING)
 """The policies that need streams with names."""
 RESULTS = 3000
 

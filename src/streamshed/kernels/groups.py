@@ -1,4 +1,4 @@
-"""Rows in groups, first in first out: for policies that rank classes of rows, not rows.
+"""Rows in groups, in the order of their arrival: for policies that rank classes of rows, not rows.
 
 A state with groups has `links` (one `LINK` per row), and `group_first`, `group_last` (by group).
 """
@@ -14,17 +14,22 @@ LINK = np.dtype([("group", np.int32), ("before", np.int32), ("after", np.int32)]
 
 
 @kernel
-def group_append(groups, group, row):  # type: ignore[no-untyped-def]
-    """Put a row at the end of a group."""
-    end = groups.group_last[group]
+def group_insert(groups, core, group, row):  # type: ignore[no-untyped-def]
+    """Put a row into a group, behind those that came before it: mostly at the end."""
+    before, after = groups.group_last[group], np.int32(NONE)
+    while before != NONE and core.rows[before].arrival > core.rows[row].arrival:
+        before, after = groups.links[before].before, before
     groups.links[row].group = group
-    groups.links[row].before = end
-    groups.links[row].after = NONE
-    if end == NONE:
+    groups.links[row].before = before
+    groups.links[row].after = after
+    if before == NONE:
         groups.group_first[group] = row
     else:
-        groups.links[end].after = row
-    groups.group_last[group] = row
+        groups.links[before].after = row
+    if after == NONE:
+        groups.group_last[group] = row
+    else:
+        groups.links[after].before = row
 
 
 @kernel

@@ -1,7 +1,8 @@
 """Tumbling windows: the past of a stream cut into pieces of the length of its window.
 
-What is learned of a stream is taken from its last whole piece; in the first one, from that itself
-(Law and Zaniolo 2007, section 4). A state that tumbles has the arrays of `tumbling_layout`.
+The first piece begins with the first time seen. What is learned of a stream is taken from its last
+whole piece; in the first one, from that itself (Law and Zaniolo 2007, section 4). A state that
+tumbles has the arrays of `tumbling_layout`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,16 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.kernels.compiling import kernel
-from streamshed.kernels.core import ARRIVED, FATES, FILTERED, LATE, NEVER, NEWEST, Field
+from streamshed.kernels.core import (
+    ARRIVED,
+    FATES,
+    FILTERED,
+    FIRST_SEEN,
+    LATE,
+    NEVER,
+    NEWEST,
+    Field,
+)
 
 
 def tumbling_layout() -> dict[str, Field]:
@@ -34,10 +44,11 @@ def turns(state, core, stream):  # type: ignore[no-untyped-def]
 
 @kernel
 def _piece(core, stream):  # type: ignore[no-untyped-def]
-    """The number of the piece that a stream is in: by the newest time seen, or by its rows."""
+    """The number of the piece that a stream is in: by the time since the first, or by its rows."""
     lane = core.lanes[stream]
     if lane.last == 0:
-        return core.numbers[NEWEST] // max(np.int64(1), lane.window)
+        passed = core.numbers[NEWEST] - core.numbers[FIRST_SEEN]
+        return passed // max(np.int64(1), lane.window)
     counts, base = core.counts, stream * FATES
     entered = counts[base + ARRIVED] - counts[base + FILTERED] - counts[base + LATE]
     return (max(np.int64(1), entered) - 1) // lane.last

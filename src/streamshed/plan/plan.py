@@ -119,6 +119,8 @@ class QueuePlan:
     """The seconds of a unit of time."""
     wall: bool = False
     """Whether that is the time of a clock on the wall, in microseconds, not the join's own."""
+    per_stream: bool = False
+    """Whether each stream has such a queue, and they take turns."""
 
     def by_wall(self) -> QueuePlan:
         """The same by the clock on the wall."""
@@ -154,6 +156,8 @@ class ThrottlePlan:
     """Whether rows are dropped at random instead."""
     conserve: bool
     """Whether rows are shed that are of no use to what is gone through."""
+    by_rows: bool
+    """Whether the throttle goes by the rows processed in time alone, not by the work done."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,13 @@ def queue_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> QueuePlan | 
     if spec.queue_rows is None or spec.speed is None:
         return None
     second = _second(time_type)
-    return QueuePlan(spec.queue_rows, 1 / (spec.speed * second), policy.makes_sample, second)
+    gap, each = 1 / (spec.speed * second), spec.queue_per == "stream"
+    if each and spec.by is not None:
+        raise SpecError(
+            ".queue(): `per` is 'stream', but the streams are known only as they come; leave `per`"
+            " out, so that they share a queue"
+        )
+    return QueuePlan(spec.queue_rows, gap, policy.makes_sample, second, per_stream=each)
 
 
 def aggregates_of(spec: Spec, time_type: pa.DataType) -> Windows | None:
@@ -131,6 +137,7 @@ def throttle_of(spec: Spec, time_type: pa.DataType) -> ThrottlePlan | None:
         buffer=said.buffer,
         dropping=said.dropping,
         conserve=said.conserve,
+        by_rows=said.rule == "paper",
     )
     if plan.every <= 0:
         raise SpecError(f"{method}: `every` is {describe(said.every)}; it must be greater than 0")

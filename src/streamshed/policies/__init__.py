@@ -40,7 +40,7 @@ def by_name(name: str) -> Policy:
 
     Examples:
         >>> by_name("existence")
-        Existence()
+        Existence(completed=None)
     """
     if name not in NAMED:
         close = difflib.get_close_matches(name, NAMED, 1)

@@ -12,7 +12,7 @@ from streamshed.errors import SpecError
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
-from streamshed.kernels.groups import LINK, group_append, group_remove
+from streamshed.kernels.groups import LINK, group_insert, group_remove
 from streamshed.kernels.machine import trailing_zeros
 from streamshed.kernels.table import find_key, home_shift, key_lanes, per_byte
 from streamshed.policies.base import Policy
@@ -36,6 +36,7 @@ class ExistenceState(NamedTuple):
     stored: npt.NDArray[Any]  # n: rows ever stored with the pattern
     priority: npt.NDArray[Any]  # r / n
     occupied: npt.NDArray[Any]  # by stream: bit vector of the patterns that hold rows
+    completes: npt.NDArray[Any]  # whether all rows of a completed key count as of a full pattern
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,31 @@ class Existence(Policy):
     full have made their result and leave first; then those of the pattern with the fewest results
     per row, oldest first.
 
+    Args:
+        completed: `"first"`: all rows of a key that has made a complete result leave first. By
+            default only the row that completed it does, whose pattern is full: definition 1 to the
+            letter. The paper's reason, that such a row "will not produce any more output tuples",
+            is as true of the others.
+
     Examples:
-        >>> Existence().name
+        >>> Existence(completed="first").name
         'existence'
     """
+
+    completed: Literal["first"] | None = None
 
     name: ClassVar[str] = "existence"
     state: ClassVar[type] = ExistenceState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "fixed"
     ranks_keys: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.completed not in (None, "first"):
+            raise SpecError(
+                f"existence: `completed` is {self.completed!r}; give 'first', or leave it out"
+            )
+        if self.completed == "first":  # a row's group then changes with the results it makes
+            object.__setattr__(self, "marks", "moving")
 
     def check(self, plan: Plan) -> None:
         """There must not be too many patterns, which are sets of streams."""
@@ -76,7 +93,12 @@ class Existence(Policy):
             "stored": Field("lane", np.int64, 0, patterns, kept=True),
             "priority": Field("lane", np.float64, 0, patterns, kept=True),
             "occupied": Field("lane", np.uint64, 0, max(1, patterns // 64)),
+            "completes": Field("once", np.int64),
         }
+
+    def prepare(self, state: ExistenceState, plan: Plan) -> None:
+        """Write the rule into the state."""
+        state.completes[0] = self.completed == "first"
 
 
 def existence_space(streams: int, hash_values: int, rows: int) -> int:
@@ -141,7 +163,7 @@ def _bit(policy, core, entry):  # type: ignore[no-untyped-def]
 
 @kernel
 def _queue(policy, core, entry, row):  # type: ignore[no-untyped-def]
-    group_append(policy, entry, row)
+    group_insert(policy, core, entry, row)
     word, bit = _bit(policy, core, entry)
     policy.occupied[word] |= bit
 
@@ -166,6 +188,11 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
 
 @implements(hooks.on_remove, ExistenceState)
 def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
+    _leave_group(policy, core, row)
+
+
+@kernel
+def _leave_group(policy, core, row):  # type: ignore[no-untyped-def]
     entry = policy.links[row].group
     if group_remove(policy, row):
         word, bit = _bit(policy, core, entry)
@@ -185,10 +212,18 @@ def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
 @implements(hooks.on_result, ExistenceState)
 def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     _count_results(policy, _table_entry(core, stream, pattern))
+    lanes = core.settings.lanes
+    completed = policy.completes[0] != 0 and pattern == (_ONE << np.uint64(lanes)) - _ONE
     for i in range(count):
-        entry = policy.links[members[i].row].group
-        if entry != NONE:  # a window without a budget has no table
-            _count_results(policy, entry)
+        row = members[i].row
+        entry = policy.links[row].group
+        if entry == NONE:  # a window without a budget has no table
+            continue
+        _count_results(policy, entry)
+        full = ((core.rows[row].stream + 1) << (lanes - 1)) - 1
+        if completed and entry != full:
+            _leave_group(policy, core, row)
+            _queue(policy, core, full, row)
 
 
 @implements(hooks.victim, ExistenceState)

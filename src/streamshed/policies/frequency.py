@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from streamshed.errors import SpecError
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
-from streamshed.kernels.core import NONE
-from streamshed.kernels.members import put_member
-from streamshed.kernels.table import find_key, home_shift, key_count, key_per_byte
+from streamshed.kernels.core import NONE, Field
+from streamshed.kernels.heap import heap_restore
+from streamshed.kernels.members import add_member, put_member
+from streamshed.kernels.table import (
+    find_key,
+    home_shift,
+    key_count,
+    key_per_byte,
+    lane_of,
+    pool_of,
+)
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
+    entry_of,
     lowest_value,
     value_changed,
-    value_inserted,
     value_precedes,
     value_removed,
 )
 
+if TYPE_CHECKING:
+    from streamshed.plan.plan import Plan
+
 
 class FrequencyState(NamedTuple):
-    """Keys by the number of their rows, which the key table counts anyway."""
+    """Keys by the number of their rows: of all streams, which the key table counts, or of each."""
 
     items: npt.NDArray[Any]
     place: npt.NDArray[Any]
@@ -34,20 +46,56 @@ class FrequencyState(NamedTuple):
     members: npt.NDArray[Any]
     position: npt.NDArray[Any]
     filled: npt.NDArray[Any]
+    by_window: npt.NDArray[Any]  # whether each window counts for itself
 
 
 @dataclass(frozen=True)
 class Frequency(ValuePolicy):
-    """A row leaves whose join value is the rarest in all windows together.
+    """A row leaves whose join value is the rarest.
+
+    Args:
+        scope: `"join"`: in all windows together; `"window"`: in its own window alone (the tables
+            T_i of Kwon, Lee and Kim 2010, section 4). Where no value comes twice to a stream, all
+            rows of a window are then alike.
 
     Examples:
-        >>> Frequency().name
-        'frequency'
+        >>> Frequency(scope="window")
+        Frequency(scope='window')
     """
+
+    scope: Literal["join", "window"] = "join"
 
     name: ClassVar[str] = "frequency"
     state: ClassVar[type] = FrequencyState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("join", "window"):
+            raise SpecError(
+                f"frequency: `scope` is {self.scope!r}; give 'join' for all windows together, or"
+                " 'window' for each by itself"
+            )
+
+    def check(self, plan: Plan) -> None:
+        """Where a column names the streams, they share their windows' tables."""
+        if self.scope == "window" and plan.by is not None:
+            raise SpecError(
+                "frequency: `scope` is 'window', and streams that a column names are known only as"
+                " they come; use scope='join'"
+            )
+        if self.scope == "window" and plan.memory is not None:
+            raise SpecError(
+                "frequency: `scope` is 'window', and under .keep(memory=…) keys are ranked by their"
+                " rows for each byte in all windows; use scope='join'"
+            )
+
+    def layout(self, shape: object) -> dict[str, Field]:
+        """Heaps of values, and what they are counted in."""
+        return super().layout(shape) | {"by_window": Field("once", np.int64)}
+
+    def prepare(self, state: FrequencyState, plan: Plan) -> None:
+        """Write the rule into the state."""
+        state.by_window[0] = self.scope == "window"
 
 
 @kernel
@@ -68,21 +116,44 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
 @implements(hooks.queue_priority, FrequencyState)
 def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     key = find_key(core, batch.hash[i], home_shift(core.table))
-    return 0.0 if key == NONE else np.float64(key_count(core, key))
+    if key == NONE:
+        return 0.0
+    if policy.by_window[0] == 0:
+        return np.float64(key_count(core, key))
+    entry = key * core.settings.lanes + lane_of(core, batch.stream[i])
+    return 0.0 if policy.place[entry] == NONE else np.float64(policy.standing[entry])
+
+
+@kernel
+def _enter(policy, core, row):  # type: ignore[no-untyped-def]
+    """Count a row of a key that is in the table already."""
+    key, entry = core.rows[row].key, entry_of(core, row)
+    known = policy.place[entry] != NONE
+    if policy.by_window[0] == 0:
+        enter_value(policy, core, row, _standing(core, key))
+        value_changed(policy, core, key, _standing(core, key))
+    elif known:
+        policy.standing[entry] += 1
+        heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
+    else:
+        enter_value(policy, core, row, 1)
 
 
 @implements(hooks.on_insert, FrequencyState)
 def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
-    key = core.rows[row].key
-    value_inserted(policy, core, row, _standing(core, key))
-    value_changed(policy, core, key, _standing(core, key))
+    add_member(policy, core, row)
+    _enter(policy, core, row)
 
 
 @implements(hooks.on_remove, FrequencyState)
 def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
-    key = core.rows[row].key
+    key, entry = core.rows[row].key, entry_of(core, row)
     value_removed(policy, core, row)
-    value_changed(policy, core, key, _standing(core, key))
+    if policy.by_window[0] == 0:
+        value_changed(policy, core, key, _standing(core, key))
+    elif policy.place[entry] != NONE:
+        policy.standing[entry] -= 1
+        heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
 
 
 @implements(hooks.mark, FrequencyState)
@@ -92,7 +163,5 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
 
 @implements(hooks.on_restore, FrequencyState)
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    key = core.rows[row].key
     put_member(policy, core, row, marked)
-    enter_value(policy, core, row, _standing(core, key))
-    value_changed(policy, core, key, _standing(core, key))
+    _enter(policy, core, row)

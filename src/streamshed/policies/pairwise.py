@@ -6,7 +6,7 @@ Das, Gehrke and Riedewald 2003; as the baseline of Law and Zaniolo 2007.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +29,17 @@ from streamshed.kernels.machine import trailing_zeros
 from streamshed.kernels.tumbling import turns
 from streamshed.policies.base import Policy
 from streamshed.policies.ranking import (
+    AS_WRITTEN,
+    RELATIVE,
     as_mask,
     attributes_of,
+    check_queue,
     check_ranking,
     enter,
     is_admitted,
     is_taken,
     leave,
+    queueing,
     rank_again,
     ranking_layout,
     ranks_rows,
@@ -82,16 +86,21 @@ class Pairwise(Policy):
 
     Args:
         life: whether this counts for the time that rows have left (Life).
+        queue: how rows stand that wait in a queue, as with `Sketch`: `"added"` or `"paper"`.
 
     Examples:
         >>> Pairwise(life=True)
-        Pairwise(life=True)
+        Pairwise(life=True, queue='added')
     """
 
     life: bool = False
+    queue: Literal["added", "paper"] = "added"
 
     name: ClassVar[str] = "pairwise"
     state: ClassVar[type] = PairwiseState
+
+    def __post_init__(self) -> None:
+        check_queue(self.name, self.queue)
 
     def check(self, plan: Plan) -> None:
         """Streams need names, and lifetimes need times."""
@@ -112,7 +121,7 @@ class Pairwise(Policy):
         """Find the partners."""
         own = attributes_of(plan)
         state.ages[0] = self.life
-        state.queues[0] = plan.queue is not None
+        state.queues[0] = queueing(plan, self.queue)
         for position, attributes in enumerate(own):
             partner = partner_of(own, position)
             state.own[position] = as_mask(attributes)
@@ -141,10 +150,10 @@ def _on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
             for table in range(policy.tumbled.size):
                 if policy.partner[table] == other:
                     begin_counting(policy.counters, table)
-    if policy.queues[0] == 0:
-        _learn(policy, batch, i)
-    else:
+    if policy.queues[0] == RELATIVE:
         is_taken(policy, stream)
+    else:
+        _learn(policy, batch, i)
     if moved:
         rank_again(policy, core)
     policy.arrived[0] = _shared_hash(policy, batch, i, stream)
@@ -162,9 +171,10 @@ def _learn(policy, batch, i):  # type: ignore[no-untyped-def]
 @implements(hooks.queue_priority, PairwiseState)
 def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     stream = np.int64(batch.stream[i])
-    _learn(policy, batch, i)
+    if policy.queues[0] == RELATIVE:
+        _learn(policy, batch, i)
     found = _partners(policy, stream, _shared_hash(policy, batch, i, stream))
-    return relative(policy, stream, found)
+    return found if policy.queues[0] == AS_WRITTEN else relative(policy, stream, found)
 
 
 @kernel

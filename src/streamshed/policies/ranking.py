@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 State = TypeVar("State", bound=type)
 
+NO_QUEUE, RELATIVE, AS_WRITTEN = range(3)
+"""Whether tuples wait in a queue, and stand there by what they add, or as the paper has it."""
 USUAL, TAKEN = 64.0, 16.0
 """What is usual, and of whom most are taken, moves by so small a part towards the latest."""
 
@@ -56,6 +58,22 @@ def check_ranking(name: str, aging: str | None, plan: Plan) -> None:
             f"{name}: `{aging}` counts by the time that rows have left, and a window of rows does"
             f" not tell it; give all streams windows by .within(), or leave `{aging}` out"
         )
+
+
+def check_queue(name: str, queue: object) -> None:
+    """Refuse what is no way to rank rows that wait."""
+    if queue not in ("added", "paper"):
+        raise SpecError(
+            f"{name}: `queue` is {queue!r}; give 'added' to rank rows that wait by the results that"
+            " each adds, or 'paper' to rank them by what they promise"
+        )
+
+
+def queueing(plan: Plan, queue: str) -> int:
+    """How tuples stand that wait."""
+    if plan.queue is None:
+        return NO_QUEUE
+    return AS_WRITTEN if queue == "paper" else RELATIVE
 
 
 def attributes_of(plan: Plan) -> list[list[int]]:

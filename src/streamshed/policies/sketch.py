@@ -28,13 +28,17 @@ from streamshed.kernels.table import pool_of
 from streamshed.kernels.tumbling import turns
 from streamshed.policies.base import Policy
 from streamshed.policies.ranking import (
+    AS_WRITTEN,
+    RELATIVE,
     as_mask,
     attributes_of,
+    check_queue,
     check_ranking,
     enter,
     is_admitted,
     is_taken,
     leave,
+    queueing,
     rank_again,
     ranking_layout,
     ranks_rows,
@@ -92,16 +96,20 @@ class Sketch(Policy):
         aging: whether productivities count for the time that rows have left (MSketch*Age).
         copies: of the sketches, of which the mean is taken (the paper's s1).
         groups: of copies, of whose means the median is taken (s2).
+        queue: how rows stand that wait in a queue. `"added"`: by how many more results there are if
+            they are taken, from sketches of all rows that come; `"paper"`: by their productivity,
+            from sketches of the rows that were taken (algorithm 1 to the letter).
 
     Examples:
         >>> Sketch(objective="sample")
-        Sketch(objective='sample', aging=False, copies=100, groups=1)
+        Sketch(objective='sample', aging=False, copies=100, groups=1, queue='added')
     """
 
     objective: Literal["subset", "sample"] = "subset"
     aging: bool = False
     copies: int = 100
     groups: int = 1
+    queue: Literal["added", "paper"] = "added"
 
     name: ClassVar[str] = "sketch"
     state: ClassVar[type] = SketchState
@@ -119,6 +127,7 @@ class Sketch(Policy):
             )
         positive(self.copies, "sketch: `copies`")
         positive(self.groups, "sketch: `groups`")
+        check_queue(self.name, self.queue)
 
     @property
     def makes_sample(self) -> bool:
@@ -151,7 +160,7 @@ class Sketch(Policy):
         """Write the rule into the state, and draw the polynomials."""
         state.kind[0] = (self.copies, self.groups, words_of(self.copies))
         state.ages[0] = self.aging
-        state.queues[0] = plan.queue is not None
+        state.queues[0] = queueing(plan, self.queue)
         state.samples[0] = self.objective == "sample"
         own = attributes_of(plan)
         state.own[:] = [as_mask(attributes) for attributes in own]
@@ -174,10 +183,10 @@ def _on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
             moved = True
         first = first or policy.tumbled[other] == 0
     take_signs(policy, batch, i)
-    if policy.queues[0] == 0:
-        add_signs(policy, stream)
-    else:
+    if policy.queues[0] == RELATIVE:
         is_taken(policy, stream)
+    else:
+        add_signs(policy, stream)
     if moved:
         _multiply_all(policy, core)
     elif first:
@@ -193,6 +202,8 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
             multiply(policy, stream, policy.tumbled)
             break
     take_signs(policy, batch, i)
+    if policy.queues[0] == AS_WRITTEN:
+        return estimate(policy, stream, policy.word, 0)
     add_signs(policy, stream)
     return relative(policy, stream, estimate(policy, stream, policy.word, 0))
 

@@ -41,7 +41,8 @@ class ValuePolicy(Policy):
 
 
 @kernel
-def _entry(core, row):  # type: ignore[no-untyped-def]
+def entry_of(core, row):  # type: ignore[no-untyped-def]
+    """The entry of a row's key in its lane."""
     return core.rows[row].key * core.settings.lanes + lane_of(core, core.rows[row].stream)
 
 
@@ -52,7 +53,7 @@ def lowest_value(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     word = draw(core.settings.seed, arrival)
     for _ in range(TRIES):
         row = drawn_member(policy, pool, word)
-        if policy.standing[_entry(core, row)] == policy.standing[top]:
+        if policy.standing[entry_of(core, row)] == policy.standing[top]:
             return row
         word = mix(word + GOLDEN)
     lanes = core.settings.lanes
@@ -70,7 +71,7 @@ def value_inserted(policy, core, row, standing):  # type: ignore[no-untyped-def]
 @kernel
 def enter_value(policy, core, row, standing):  # type: ignore[no-untyped-def]
     """Enter a row's key into the heap of its pool, if it is not there."""
-    entry = _entry(core, row)
+    entry = entry_of(core, row)
     if policy.place[entry] == NONE:
         policy.standing[entry] = standing
         heap_push(policy, core, pool_of(core, core.rows[row].stream), entry)
@@ -82,7 +83,7 @@ def value_removed(policy, core, row):  # type: ignore[no-untyped-def]
     drop_member(policy, core, row)
     stream = core.rows[row].stream
     if key_head(core, core.rows[row].key, lane_of(core, stream)) == NONE:
-        heap_remove(policy, core, pool_of(core, stream), _entry(core, row))
+        heap_remove(policy, core, pool_of(core, stream), entry_of(core, row))
 
 
 @kernel

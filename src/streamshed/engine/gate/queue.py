@@ -1,7 +1,7 @@
 """The arrival queue of a join that takes a row only so often (Law and Zaniolo 2007, section 2).
 
 Rows wait in the order in which they came. When there are too many, one is shed: the one that
-promises least, or any at random.
+promises least, or any at random. Where each stream has a queue of its own, the streams take turns.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from streamshed.kernels.random import draw
 from streamshed.plan.plan import Plan, QueuePlan
 
 # The scalars of a queue, in `Queue.numbers`.
-FIRST, END, FREE, COUNT, CAME, LATEST = range(6)
-NUMBERS = 6
+FIRST, END, FREE, COUNT, CAME, LATEST, TURN = range(7)
+NUMBERS = 7
 """The first and the last that wait, and the first free place; how many wait; how many have come;
-when the last one did: the newest time seen."""
+when the last one did: the newest time seen; and the stream whose turn it was last."""
 
 WAITS, SHED_WAITING = range(2)
 """What is counted of each stream."""
@@ -50,6 +50,8 @@ class Queue(NamedTuple):
     gap: float  # the time that the join takes for a row
     at_random: bool
     wall: bool
+    limit: int  # how many may wait
+    per_stream: bool  # whether so many of each stream may
 
 
 @kernel
@@ -100,9 +102,20 @@ def put_last(queue, batch, i, priority):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_first(queue):  # type: ignore[no-untyped-def]
-    """Take the row that has waited longest."""
-    place = queue.numbers[FIRST]
-    _unlink(queue, np.int64(NONE), place)
+    """Take the row that has waited longest, of all or of the stream whose turn it is."""
+    numbers = queue.numbers
+    before, place = np.int64(NONE), numbers[FIRST]
+    if queue.per_stream:
+        streams = queue.counts.size // 2
+        turn = numbers[TURN]
+        for _ in range(streams):
+            turn = (turn + 1) % streams
+            if queue.counts[2 * turn + WAITS] > 0:
+                break
+        numbers[TURN] = turn
+        while queue.rows.stream[place] != turn:
+            before, place = place, queue.after[place]
+    _unlink(queue, before, place)
     return place
 
 
@@ -137,21 +150,31 @@ def _promises_less(queue, place, other):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def shed_waiting(core, loss, queue):  # type: ignore[no-untyped-def]
-    """Shed one of those that wait: the first of those that promise least, or one drawn."""
+def shed_waiting(core, loss, queue, stream, among):  # type: ignore[no-untyped-def]
+    """Shed one of those that wait: the first of those that promise least, or one drawn.
+
+    Args:
+        core: the state of the join.
+        loss: hears of it.
+        queue: in which they wait.
+        stream: of the newcomer; where each has a queue, one of its own is shed.
+        among: how many of these there are.
+    """
     numbers = queue.numbers
     drawn = np.int64(NONE)
     if queue.at_random:
         word = draw(core.settings.seed, _APART + np.uint64(numbers[CAME]))
-        drawn = np.int64(word % np.uint64(numbers[COUNT]))
-    found, found_before = numbers[FIRST], np.int64(NONE)
+        drawn = np.int64(word % np.uint64(among))
+    found, found_before = np.int64(NONE), np.int64(NONE)
     before, place = np.int64(NONE), numbers[FIRST]
     position = 0
     while place != NONE:
-        if position == drawn or (not queue.at_random and _promises_less(queue, place, found)):
-            found, found_before = place, before
+        if not queue.per_stream or queue.rows.stream[place] == stream:
+            less = found == NONE or (not queue.at_random and _promises_less(queue, place, found))
+            if position == drawn or less:
+                found, found_before = place, before
+            position += 1
         before, place = place, queue.after[place]
-        position += 1
     _unlink(queue, found_before, found)
     queue.counts[2 * queue.rows.stream[found] + SHED_WAITING] += 1
     observe(loss, core, queue.rows, found)
@@ -174,8 +197,10 @@ def _join_queue(core, policy, loss, queue, batch, i):  # type: ignore[no-untyped
     if free:
         queue.free_at[0] = now + queue.gap
         return take_first(queue)
-    if numbers[COUNT] > queue.after.size - 2:
-        shed_waiting(core, loss, queue)
+    stream = np.int64(batch.stream[i])
+    among = queue.counts[2 * stream + WAITS] if queue.per_stream else numbers[COUNT]
+    if among > queue.limit:
+        shed_waiting(core, loss, queue, stream, among)
     return np.int64(NONE)
 
 
@@ -228,7 +253,7 @@ class ArrivalQueue(Component):
     ) -> None:
         super().__init__(shape, memory)
         self.plan, self.queue, self.ingest = plan, queue, ingest
-        self.places = queue.rows + 2
+        self.places = queue.rows * (len(plan.streams) if queue.per_stream else 1) + 2
         self.streams = 0
         self._begin()
 
@@ -241,7 +266,7 @@ class ArrivalQueue(Component):
             for name, form in self.layout().items()
         }
         arrays["after"][:] = np.append(np.arange(1, self.places), NONE)
-        arrays["numbers"][:] = NONE, NONE, 0, 0, 0, NEVER
+        arrays["numbers"][:] = NONE, NONE, 0, 0, 0, NEVER, NONE
         arrays["free_at"][:] = -np.inf
         self.replace(arrays)
 
@@ -300,7 +325,8 @@ class ArrivalQueue(Component):
         }
         rows = Batch._make(columns.get(name, getattr(like, name)) for name in Batch._fields)
         own = ("after", "priority", "numbers", "free_at", "coming", "counts")
-        said = self.queue.gap, self.queue.at_random, self.queue.wall
+        queue = self.queue
+        said = queue.gap, queue.at_random, queue.wall, queue.rows, queue.per_stream
         self.state = Queue._make([rows, *(arrays[name] for name in own), *said])
 
     def grow(self, shape: Shape, rows: int) -> None:

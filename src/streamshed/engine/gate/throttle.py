@@ -267,6 +267,7 @@ class Controller(Component):
         one that works all the time. Here it is known how much of the time was worked, and the
         throttle goes by both: short bursts may fill a buffer while there is time to spare, and
         what works all the time cannot do more. The boost (γ) is the most that is tried at once.
+        The paper's own rule, by β alone, can be chosen.
         """
         pace, came, begun = self.state.pace, int(told[:, PUSHED].sum()), int(told[:, POPPED].sum())
         performance = min(1.0, begun / came) if came else 1.0
@@ -276,6 +277,9 @@ class Controller(Component):
             allowed, spent = max(allowed - came, allowed / 2), spent - pace[TAKEN]
             performance = 1.0
         factor = min(self.throttle.boost, performance * allowed / spent if spent else np.inf)
+        if self.throttle.by_rows:
+            kept_up = not came or begun >= came
+            factor = self.throttle.boost if kept_up else begun / came
         self.state.pace[THROTTLE] = min(1.0, max(LOWEST, self.fraction * factor))
 
     def _choose(self, known: Known, rates: npt.NDArray[np.float64]) -> None:
