@@ -24,8 +24,15 @@ class Grid:
     caption: str = ""
 
 
-Part: TypeAlias = "str | Grid | alt.TopLevelMixin"
-"""What a page is made of: a paragraph, a table, or an Altair chart."""
+@dataclass(frozen=True)
+class Markup:
+    """A piece of HTML as it is; its text must have been escaped."""
+
+    text: str
+
+
+Part: TypeAlias = "str | Grid | Markup | alt.TopLevelMixin"
+"""What a page is made of: a paragraph, a table, a piece of HTML, or an Altair chart."""
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -82,6 +89,8 @@ def write_html(path: str | Path, title: str, *parts: Part) -> Path:
 def _part(part: Part, charts: list[str]) -> str:
     if isinstance(part, str):
         return f"<p>{html.escape(part)}</p>"
+    if isinstance(part, Markup):
+        return part.text
     if isinstance(part, Grid):
         return _grid(part)
     spec = part.to_dict()

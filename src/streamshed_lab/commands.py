@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from rich import progress
+from rich.console import Console
 from rich.table import Table
 
 from streamshed.errors import StreamshedError, listed, suggestion
@@ -25,37 +29,99 @@ PAPERS = {
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"One of: {', '.join(PAPERS)}.")],
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for tables and charts; results/PAPER if not said.")
+    paper: Annotated[
+        str | None, typer.Argument(help=f"One of: {', '.join(PAPERS)}; all if not said.")
     ] = None,
+    out: Annotated[Path, typer.Option(help="A folder for runs, verdicts and the report.")] = Path(
+        "results"
+    ),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings.")] = False,
     figure: Annotated[
         list[str] | None,
         typer.Option(help="A figure, or family, to run; may be given several times."),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Run figures anew that were run before.")
+    ] = False,
+    stored: Annotated[
+        bool,
+        typer.Option("--stored", help="Run nothing; print the verdicts of the last full run."),
+    ] = False,
 ) -> None:
-    """Run the experiments of a paper, or all policies on all workloads; say which claims hold."""
-    if paper not in PAPERS:
+    """Run the experiments of the papers, say which claims hold, and write a report.
+
+    A run that was stopped goes on where it was. The report, report.html, has all figures that are
+    in the folder, and needs no network to be looked at.
+    """
+    page = lab_module("streamshed_lab.experiments.page")
+    if stored:
+        typer.echo(page.verdicts_markdown(page.stored_verdicts()), nl=False)
+        return
+    if paper is not None and paper not in PAPERS:
         raise StreamshedError(
             f"there are no experiments of {paper!r}; there are those of {listed(PAPERS)}."
             f"{suggestion(paper, PAPERS)}"
         )
-    folder = out or Path("results") / paper
-    with telling() as tell:
-        run = lab_module(PAPERS[paper]).run
-        claims = run(folder, quick=quick, figures=figure or None, progress=tell)
-    table = Table("figure", "claim", "holds")
-    for claim in claims:
-        table.add_row(claim.figure, claim.paper_says, _outcome(claim))
-    held = sum(claim.holds for claim in claims)
-    print_table(table, f"{held} of {len(claims)} claims hold in every setting tried; see {folder}")
+    if figure and paper is None:
+        raise StreamshedError("--figure needs the paper; as in: reproduce existence --figure 5")
+    papers = {name: lab_module(module).PAPER for name, module in PAPERS.items()}
+    chosen = [
+        (name, one)
+        for name in ([paper] if paper else [n for n in PAPERS if n != "policies"])
+        for one in papers[name].chosen(figure)
+    ]
+    table = Table("paper", "figure", "claim", "here")
+    with counting(len(chosen)) as step:
+        for name, one in chosen:
+            begin, tell = step(f"{name}, figure {one}")
+            record = papers[name].record(one, out / name, quick, tell, again)
+            begin()
+            for claim in record["claims"]:
+                table.add_row(name, claim["figure"], claim["says"], claim["outcome"])
+    records = page.read_records(out, papers)
+    page.write_verdicts(out / "verdicts.json", page.verdicts(records, papers))
+    report = page.write_page(out / "report.html", records, papers)
+    tallies = page.tallies(records, papers)
+    lines = [f"{name}: {told}" for name, told in tallies.items() if paper in (None, name)]
+    print_table(table, *lines, f"The report is {report}")
 
 
-def _outcome(claim: Any) -> str:
-    if claim.holds or not claim.holds_for:
-        return "yes" if claim.holds else "no"
-    return f"in {len(claim.holds_for)} of {len(claim.holds_for) + len(claim.fails_for)} settings"
+Step = tuple[Callable[[], None], Callable[[str], None]]
+
+
+@contextmanager
+def counting(steps: int) -> Iterator[Callable[[str], Step]]:
+    """Give a function that begins a step, and returns how to end it and how to tell of it.
+
+    On a terminal there is a bar with the time that is left; elsewhere lines.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        numbers = iter(range(1, steps + 1))
+
+        def lines(name: str) -> Step:
+            typer.echo(f"[{next(numbers)}/{steps}] {name}", err=True)
+            return lambda: None, lambda line: typer.echo(f"  {line}", err=True)
+
+        yield lines
+        return
+    with progress.Progress(
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        console=console,
+    ) as bar:
+        task = bar.add_task("", total=steps)
+
+        def shown(name: str) -> Step:
+            bar.update(task, description=name)
+            return lambda: bar.advance(task), lambda line: bar.update(
+                task, description=f"{name}: {line}"
+            )
+
+        yield shown
 
 
 def bench(

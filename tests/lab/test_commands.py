@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from streamshed import StreamshedError, cli
 from streamshed_lab import commands
 from streamshed_lab.bench import BENCHMARKS, Measurement
+from streamshed_lab.experiments.report import Paper
+from streamshed_lab.experiments.verdicts import judge, reading
 from streamshed_lab.modules import lab_module
 
 
@@ -40,25 +42,47 @@ def test_a_package_that_is_missing_is_named():
         lab_module("gone")
 
 
-def test_reproduce_prints_the_verdict(monkeypatch, tmp_path):
-    called = {}
+def figure(scale, report):
+    """A against B."""
+    report.progress("measuring")
+    rows = [{"rows": 1, "policy": "a", "results_mean": 2.0}]
+    report.chart(rows, "rows", "results", "policy")
+    return [
+        judge("5", "A beats B", "A 3, B 2", {"all": True}),
+        judge("6", "B is flat", "B 1, 2", {reading(spread=s): s == "x" for s in "xyz"}),
+    ]
 
-    def fake(out, quick, figures, progress):
-        called.update(out=out, quick=quick, figures=figures)
-        progress("figure 5")
-        claim = types.SimpleNamespace(figure="5", paper_says="A beats B", holds=True)
-        other = types.SimpleNamespace(
-            figure="6", paper_says="B is flat", holds=False, holds_for=("x",), fails_for=("y", "z")
-        )
-        return [claim, other]
 
-    monkeypatch.setitem(sys.modules, "fake_paper", types.SimpleNamespace(run=fake))
-    monkeypatch.setitem(commands.PAPERS, "fake", "fake_paper")
-    done = run("reproduce", "fake", "--out", tmp_path, "--quick", "--figure", 5, "--figure", 6)
-    assert called == {"out": tmp_path, "quick": True, "figures": ["5", "6"]}
+@pytest.fixture
+def fake_paper(monkeypatch):
+    paper = Paper("A fake", {"5": figure, "6": figure}, "full", "quick", {"spread": "y"})
+    monkeypatch.setitem(sys.modules, "fake_paper", types.SimpleNamespace(PAPER=paper))
+    monkeypatch.setattr(commands, "PAPERS", {"fake": "fake_paper"})
+
+
+def test_reproduce_prints_verdicts_and_writes_a_report(fake_paper, tmp_path):
+    done = run("reproduce", "--out", tmp_path, "--quick")
+    assert "[2/2] fake, figure 6" in done.stderr
+    assert "measuring" in done.stderr
     assert "A beats B" in done.stdout
-    assert "in 1 of 3 settings" in done.stdout
-    assert "1 of 2 claims hold" in done.stdout
+    assert "holds under 1 of 3 readings" in done.stdout
+    assert "4 claims: 2 hold as we read the paper at first, 4 under the best single" in done.stdout
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    verdicts = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))
+    assert verdicts["fake"]["tally"]["best"] == 4
+    again = run("reproduce", "fake", "--out", tmp_path, "--quick", "--figure", 5)
+    assert "[1/1] fake, figure 5" in again.stderr
+    assert "measuring" not in again.stderr
+    anew = run("reproduce", "fake", "--out", tmp_path, "--quick", "--figure", 5, "--again")
+    assert "measuring" in anew.stderr
+
+
+def test_a_figure_needs_its_paper(fake_paper):
+    assert "--figure needs the paper" in run("reproduce", "--figure", 5, code=2).stderr
+
+
+def test_stored_verdicts_are_printed_without_a_run():
+    assert "hold under the best single reading" in run("reproduce", "--stored").stdout
 
 
 MEASURED = [

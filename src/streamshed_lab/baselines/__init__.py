@@ -7,8 +7,9 @@ shed nothing, have no lateness, and exist to be compared with; see `Baseline`.
 
 from streamshed_lab.baselines.base import Baseline, Query
 from streamshed_lab.baselines.mjoin import MJoin
+from streamshed_lab.baselines.snjoin import SNJoin
 from streamshed_lab.baselines.tree import SHJTree, XJoinTree
 
 BASELINES: tuple[type[Baseline], ...] = (SHJTree, XJoinTree, MJoin)
 
-__all__ = ["BASELINES", "Baseline", "MJoin", "Query", "SHJTree", "XJoinTree"]
+__all__ = ["BASELINES", "Baseline", "MJoin", "Query", "SHJTree", "SNJoin", "XJoinTree"]

@@ -62,6 +62,9 @@ class Query:
         room: rows of a stream that a window is expected to hold, for the size of hash tables.
         memory: entries of hash tables that may be held, or None for as many as there are.
         ordered_every: after how many tuples MJoin chooses the order of its probes anew.
+        forms: whether MJoin forms the partial results of each probe, as figure 4 counts them.
+        factorised: whether an arrival makes one output, the rows of all streams that it meets
+            (step 5 of SNJoin), not all their combinations; of MJoin and SNJoin.
     """
 
     streams: int
@@ -70,6 +73,8 @@ class Query:
     room: int = 1_024
     memory: int | None = None
     ordered_every: int = 1_024
+    forms: bool = False
+    factorised: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no baseline can do."""

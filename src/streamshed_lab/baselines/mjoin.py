@@ -2,11 +2,14 @@
 
 Complete joins probe the most selective stream first, and stop where nothing matches. The order is
 chosen anew every 1,024 tuples, from the probes of late, or as often as the query says: the SNJoin
-paper counts a choice for every tuple (figure 4). Joins of variable arity probe all streams.
-Partitions are flushed from all tables together (coordinated flushing).
+paper counts a choice for every tuple, and the partial results of each probe (figure 4). Joins of
+variable arity probe all streams. Partitions are flushed from all tables together (coordinated
+flushing).
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +42,8 @@ class MJoin(Baseline):
     """One hash table for each stream; see the module."""
 
     name = "MJoin"
+    partials: ClassVar[npt.NDArray[np.int64]] = np.empty(1 << 12, np.int64)
+    """Where partial results are formed: those of a probe are lost with the next."""
 
     @property
     def tables(self) -> int:
@@ -47,7 +52,16 @@ class MJoin(Baseline):
 
     def _loop(self, batch: Batch) -> int:
         memory = BOUNDLESS if self.query.memory is None else self.query.memory
-        status: int = run_mjoin(self.state, batch, self.out, memory, self.query.ordered_every)
+        query = self.query
+        status: int = run_mjoin(
+            self.state,
+            batch,
+            self.out,
+            memory,
+            query.ordered_every,
+            self.partials if query.forms else self.partials[:0],
+            query.factorised,
+        )
         return status
 
     def _store(self, batch: Batch) -> None:
@@ -61,7 +75,7 @@ class MJoin(Baseline):
 
 
 @loop
-def run_mjoin(state, batch, out, memory, ordered_every):  # type: ignore[no-untyped-def]
+def run_mjoin(state, batch, out, memory, ordered_every, partials, factorised):  # type: ignore[no-untyped-def]
     """Process a batch, or what is left of it."""
     numbers = state.numbers
     for i in range(numbers[NEXT], batch.time.size):
@@ -78,11 +92,15 @@ def run_mjoin(state, batch, out, memory, ordered_every):  # type: ignore[no-unty
             if state.settings.complete:
                 if numbers[ARRIVED] % ordered_every == 0:
                     sort_streams(state)
-                probe_while_matching(state, batch, i)
+                probe_while_matching(state, batch, i, partials)
             else:
                 probe_all(state, batch, i)
         if numbers[END] > 0:
-            if not emit(state, batch, out, i):
+            if factorised:
+                done = emit_factorised(state, batch, out, i)
+            else:
+                done = emit(state, batch, out, i)
+            if not done:
                 numbers[LEVEL] = 1
                 return SUSPENDED
             numbers[LEVEL] = 0
@@ -113,8 +131,15 @@ def probe(state, stream, hashed, filled):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def probe_while_matching(state, batch, i):  # type: ignore[no-untyped-def]
-    """Collect partners, the most selective stream first; none if a stream has none."""
+def probe_while_matching(state, batch, i, partials):  # type: ignore[no-untyped-def]
+    """Collect partners, the most selective stream first; none if a stream has none.
+
+    Args:
+        state: the tables.
+        batch: of the newcomer.
+        i: its place there.
+        partials: where partial results are formed; empty if they are not.
+    """
     groups, filled = 0, 0
     state.numbers[END] = 0
     for place in range(state.settings.streams):
@@ -132,8 +157,55 @@ def probe_while_matching(state, batch, i):  # type: ignore[no-untyped-def]
             return
         state.met[stream] += 1.0
         groups += 1
+        state.groups[groups] = filled
+        if partials.size > 0:
+            form_partials(state, groups, partials)
     state.groups[groups] = filled
     state.numbers[END] = groups
+
+
+@kernel
+def form_partials(state, groups, partials):  # type: ignore[no-untyped-def]
+    """Write all combinations of the partners so far, one after the other, over and over."""
+    at = 0
+    while True:
+        if at + groups > partials.size:
+            at = 0
+        for group in range(groups):
+            partials[at + group] = state.members[state.found[state.choice[group]]]
+        at += groups
+        group = groups - 1
+        while group >= 0:
+            state.choice[group] += 1
+            if state.choice[group] < state.groups[group + 1]:
+                break
+            state.choice[group] = state.groups[group]
+            group -= 1
+        if group < 0:
+            return
+
+
+@kernel
+def emit_factorised(state, batch, out, i):  # type: ignore[no-untyped-def]
+    """Make one output of a tuple: itself, then all its partners; False if out of room."""
+    groups = state.numbers[END]
+    width = state.groups[groups] + 1
+    if out.filled[WRITTEN] >= out.results.size:
+        return False
+    base = out.filled[MEMBERS]
+    if base + width > out.payload.size:
+        if base > 0:
+            return False
+        width = out.payload.size  # an output of more rows than there is room for is cut short
+    out.payload[base] = batch.payload[i]
+    for place in range(width - 1):
+        out.payload[base + 1 + place] = state.members[state.found[place]]
+    out.filled[MEMBERS] = base + width
+    out.results[out.filled[WRITTEN]].time = batch.time[i]
+    out.results[out.filled[WRITTEN]].end = base + width
+    out.filled[WRITTEN] += 1
+    state.numbers[MADE] += 1
+    return True
 
 
 @kernel

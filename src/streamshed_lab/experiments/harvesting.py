@@ -26,15 +26,8 @@ from streamshed.engine.gate.harvesting import (
     greedy,
     ranked,
 )
-from streamshed_lab.experiments.report import (
-    Claim,
-    Report,
-    Row,
-    judge,
-    markdown_table,
-    stem,
-    summarise,
-)
+from streamshed_lab.experiments.report import Report, Row, markdown_table, stem, summarise
+from streamshed_lab.experiments.verdicts import Claim, judge
 
 Numbers = npt.NDArray[np.float64]
 Orders = npt.NDArray[np.int64]
@@ -185,8 +178,7 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
     name = stem("fig07", "optimality", streams=3, parts=10, runs=scale.runs)
     report.runs(name, runs)
     summary = summarise(runs, ["throttle", "metric"], "optimality")
-    report.summary(name, summary)
-    report.chart(name, summary, "throttle", "optimality", "metric")
+    report.chart(summary, "throttle", "optimality", "metric")
     mean = {(row["throttle"], row["metric"]): row["optimality_mean"] for row in summary}
     metrics = list(dict.fromkeys(row["metric"] for row in summary))
     cells = [[f"{z:g}", *(f"{mean[z, m]:.4f}" for m in metrics)] for z in scale.throttles]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,17 @@ from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_operator
 from streamshed.engine.gate.dropping import best_rates
 from streamshed.engine.gate.harvesting import Directions
-from streamshed.engine.gate.portions import THROTTLE
+from streamshed.engine.gate.portions import (
+    BUSY_UNTIL,
+    CAPACITY,
+    NEXT_DUE,
+    POPPED,
+    PUSHED,
+    SPENT,
+    TAKEN,
+    THROTTLE,
+    TOLD,
+)
 from streamshed.engine.ingest import merged
 from streamshed.engine.match.pairs import AGREED, COMPARED, TALLIES
 from streamshed.engine.operator import Operator
@@ -93,6 +104,83 @@ def watched(
         )
         for before, after in pairwise(states)
     ]
+
+
+def taken_in_turn(
+    join: ss.Join, tables: Mapping[str, pa.Table], start: float, end: float, buffer: int
+) -> Span:
+    """What is done from a time to another where rows really wait, and begins with a throttle of 1.
+
+    Section III-B has buffers in front of the join: how a row goes through windows, and so what it
+    costs, is decided when it is taken, by the throttle as it is then; the engine decides it when
+    the row comes. Here rows are handed to the engine when it is their turn, one by one. Until the
+    start they are processed as usual.
+
+    Args:
+        join: with a throttle by comparisons.
+        tables: the streams, in the order of time.
+        start: in seconds.
+        end: in seconds.
+        buffer: rows of each stream that may wait.
+    """
+    plan = join.plan({name: table.schema for name, table in tables.items()})
+    operator: Operator = build_operator(plan, whole=False)
+    throttle = operator.throttle
+    assert throttle is not None
+    parts = [
+        operator.read(position, table.combine_chunks().to_batches()[0])
+        for position, table in enumerate(tables.values())
+    ]
+    batch = merged(parts)
+    first, last = np.searchsorted(batch.time, [start * SECOND, end * SECOND]).tolist()
+    for _ in operator.process(Batch._make(column[:first] for column in batch)):
+        pass
+    state, every = throttle.state, throttle.throttle.every
+    told = state.told.reshape(-1, TOLD)
+    state.pace[THROTTLE], state.pace[[SPENT, TAKEN]] = 1.0, 0.0
+    told[:, [PUSHED, POPPED]] = 0
+    before, due = _state(operator), round(start * SECOND) + every
+    came, begun = np.zeros(len(tables), np.int64), np.zeros(len(tables), np.int64)
+    waiting: deque[int] = deque()
+    queued = np.zeros(len(tables), np.int64)
+    free_at, dropped = float(start * SECOND), 0
+
+    def take(row: int) -> None:
+        nonlocal free_at, due
+        now = max(free_at, float(batch.time[row]))
+        state.steps[NEXT_DUE] = np.iinfo(np.int64).max
+        if now >= due:
+            told[:, PUSHED], told[:, POPPED] = came, begun
+            came[:], begun[:] = 0, 0
+            state.steps[NEXT_DUE] = batch.time[row]
+            due += every * (1 + int(now - due) // every)
+        begun[batch.stream[row]] += 1
+        state.pace[BUSY_UNTIL] = -np.inf
+        done = throttle.work
+        for _ in operator.process(Batch._make(column[row : row + 1] for column in batch)):
+            pass
+        free_at = now + (throttle.work - done) / state.pace[CAPACITY]
+
+    for row in range(first, last):
+        while waiting and free_at <= batch.time[row]:
+            queued[batch.stream[waiting[0]]] -= 1
+            take(waiting.popleft())
+        came[batch.stream[row]] += 1
+        if not waiting and free_at <= batch.time[row]:
+            take(row)
+        elif queued[batch.stream[row]] < buffer:
+            queued[batch.stream[row]] += 1
+            waiting.append(row)
+        else:
+            dropped += 1
+    after = _state(operator)
+    return Span(
+        results=after.results - before.results,
+        comparisons=after.comparisons - before.comparisons,
+        arrived=last - first,
+        shed=dropped,
+        throttle=after.throttle,
+    )
 
 
 def _state(operator: Operator) -> Span:

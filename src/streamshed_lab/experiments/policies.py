@@ -15,24 +15,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
-from streamshed.errors import InputError, SpecError, StreamshedError, listed
+from streamshed.errors import InputError, SpecError
 from streamshed.join import Join
 from streamshed.policies import NAMED
-from streamshed_lab.experiments.cells import FAMILIES, FULL, QUICK, Setting, Streams, settings
+from streamshed_lab.experiments.cells import (
+    FAMILIES,
+    FULL,
+    QUICK,
+    Scale,
+    Setting,
+    Streams,
+    settings,
+)
 from streamshed_lab.experiments.joining import key_join
 from streamshed_lab.experiments.report import (
-    Claim,
+    Paper,
     Progress,
     Report,
     Row,
-    judge,
     markdown_table,
     stem,
     summarise,
 )
+from streamshed_lab.experiments.verdicts import Claim, Number, judge
 from streamshed_lab.offline import most_results
 
 TITLE = "Shedding policies compared"
@@ -287,39 +294,24 @@ def shares(found: Comparison) -> dict[str, dict[str, float]]:
 # -- the report -----------------------------------------------------------------------------------
 
 
-def run(
-    out: Path,
-    quick: bool = False,
-    figures: Iterable[str] | None = None,
-    progress: Progress | None = None,
-) -> list[Claim]:
-    """Compare the policies, write tables, charts and a verdict, and return what was found.
+def family(name: str) -> Callable[[Scale, Report], list[Claim]]:
+    """The figure that compares the policies on a family of settings."""
 
-    Args:
-        out: the folder to fill.
-        quick: fewer seeds and settings, in less than a minute.
-        figures: which families of settings to run, one chart each; all of them if not given.
-        progress: is told, line by line, what is being done.
+    def figure(scale: Scale, report: Report) -> list[Claim]:
+        bounds = scale.every == 1
+        found = compare(settings(scale, [name]), scale.seeds, report.progress, bounds=bounds)
+        if not found.runs:
+            why = "; ".join(f"{setting}: {error}" for setting, error in found.left_out.items())
+            return [judge(name, "there is such data here", why, {"data": False}, ours=True)]
+        _write(report, found)
+        return _claims(name, found)
 
-    Raises:
-        StreamshedError: if a family is not among those that can be run.
-    """
-    families = list(dict.fromkeys(FAMILIES if figures is None else figures))
-    for family in families:
-        if family not in FAMILIES:
-            raise StreamshedError(f"no family {family!r} to compare; there are {listed(FAMILIES)}")
-    scale = QUICK if quick else FULL
-    report = Report(Path(out), TITLE, progress or (lambda line: None))
-    found = compare(settings(scale, families), scale.seeds, report.progress, bounds=not quick)
-    partial = "" if figures is None else "_" + "_".join(families)
-    _write(report, found, partial)
-    claims = _claims(found)
-    report.verdict(claims, f"verdict{partial}")
-    return claims
+    figure.__doc__ = f"Results kept of {name} settings, as a share of the bound."
+    return figure
 
 
-def _write(report: Report, found: Comparison, partial: str) -> None:
-    """Runs and summaries, a chart of each family, and all cells in one page."""
+def _write(report: Report, found: Comparison) -> None:
+    """Runs and a chart."""
     seeds = len(found.seeds)
     by = ["family", "workload", "rows"]
     for family in dict.fromkeys(run["family"] for run in found.runs):
@@ -330,11 +322,7 @@ def _write(report: Report, found: Comparison, partial: str) -> None:
         for value in ("results", "exact", "bound"):
             for row, more in zip(summary, summarise(runs, [*by, "policy"], value), strict=True):
                 row[f"{value}_mean"] = more[f"{value}_mean"]
-        report.summary(name, summary)
-        report.chart(
-            name, summary, "rows", "share", "policy", ["workload"], y_label="share of the bound"
-        )
-    report.page(f"cells{partial}", cells_page(found))
+        report.chart(summary, "rows", "share", "policy", ["workload"])
 
 
 def cells_page(found: Comparison) -> str:
@@ -342,13 +330,13 @@ def cells_page(found: Comparison) -> str:
     kept, bounds, exact = found.kept(), found.bounds(), found.exact()
     policies, seeds = found.policies, len(found.seeds)
     said = ", ".join(map(str, found.seeds))
-    parts = [f"# {TITLE}", "", f"Results kept, and share of the bound: means over seeds ({said})."]
+    parts = [f"Results kept, and share of the bound: means over seeds ({said})."]
     parts += [f"\nLeft out, {setting}: {why}" for setting, why in found.left_out.items()]
     overall = [
         [family, *(f"{of[policy]:.1%}" for policy in policies)]
         for family, of in shares(found).items()
     ]
-    parts += ["", "## Mean share of the bound", "", markdown_table(["", *policies], overall)]
+    parts += ["", markdown_table(["mean share of the bound", *policies], overall)]
     for family in dict.fromkeys(cell.family for cell in kept):
         rows = [
             [
@@ -363,34 +351,42 @@ def cells_page(found: Comparison) -> str:
             for cell, of in kept.items()
             if cell.family == family
         ]
-        heads = ["cell", *policies, "bound", "exact"]
-        parts += ["", f"## {family}", "", markdown_table(heads, rows)]
+        heads = [f"{family}: cell", *policies, "bound", "exact"]
+        parts += ["", markdown_table(heads, rows)]
     return "\n".join(parts) + "\n"
 
 
-def _claims(found: Comparison) -> list[Claim]:
+def _claims(name: str, found: Comparison) -> list[Claim]:
     worst = against_the_best(found)
     claims = [
         judge(
-            "all cells",
+            name,
             "no policy of the papers is always near the best of them",
             markdown_table(
                 ["policy", "of what the best keeps, in its worst cell", "cell"],
-                [[name, f"{share:.1%}", str(cell)] for name, (share, cell) in worst.items()],
-            ),
-            {name: share < 0.97 for name, (share, _) in worst.items()},
+                [[policy, f"{share:.1%}", str(cell)] for policy, (share, cell) in worst.items()],
+            )
+            + f"\n\n{cells_page(found)}",
+            {policy: share < 0.97 for policy, (share, _) in worst.items()},
+            "",
             "Near is taken as: within 0.97.",
+            ours=True,
         )
     ]
     for required in requirements(found):
         low = required.worst
         claims.append(
             judge(
-                "all cells",
+                name,
                 f"{required.says}: at least {required.bar:g}",
                 f"In the worst of {len(required.values)} cells: {required.values[low]:.3g} "
                 f"{required.unit} ({low}).",
-                {str(cell): value >= required.bar for cell, value in required.values.items()},
+                {str(c): Number(value, required.bar) for c, value in required.values.items()},
+                ours=True,
             )
         )
     return claims
+
+
+PAPER = Paper(TITLE, {name: family(name) for name in FAMILIES}, FULL, QUICK, about=__doc__)
+run = PAPER.run

@@ -1,76 +1,37 @@
-"""What every experiment hands in: tidy tables, charts, and a verdict on each claim of its paper.
+"""What every experiment hands in: runs, charts as data, and a verdict on each claim of its paper.
 
-An experiment is data: runs (one row each: what was set, what was measured), a summary of them over
-seeds, and claims. Files are named after what made them, so that a table found alone explains
-itself.
+A figure's record is one JSON file. It is kept with a digest of the sources and of the scale, so
+that a run that was stopped goes on where it was; the page and the verdicts are made of the records
+alone (`streamshed_lab.experiments.page`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import statistics
+import subprocess
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
+import streamshed
 from streamshed.errors import StreamshedError, listed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from streamshed_lab.experiments.verdicts import Claim
 
 Row = dict[str, Any]
 Progress = Callable[[str], None]
 Scale = TypeVar("Scale")
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement, mostly of a paper, and what became of it here.
-
-    Attributes:
-        figure: where the paper makes it, or of what it is said.
-        paper_says: the statement.
-        measured: what was measured here, in numbers.
-        holds: whether it holds in every setting that was tried.
-        why: the explanation, where one is needed.
-        holds_for: settings in which it holds, if it was tried in several.
-        fails_for: settings in which it does not.
-    """
-
-    figure: str
-    paper_says: str
-    measured: str
-    holds: bool
-    why: str = ""
-    holds_for: tuple[str, ...] = ()
-    fails_for: tuple[str, ...] = ()
-
-
-def judge(
-    figure: str, paper_says: str, measured: str, settings: Mapping[str, bool], why: str = ""
-) -> Claim:
-    """Make a claim of what was found in each of several settings: it holds if it holds in all.
-
-    Examples:
-        >>> claim = judge("5", "A beats B", "A 3, B 2", {"near": True, "far": False})
-        >>> claim.holds, claim.holds_for, claim.fails_for
-        (False, ('near',), ('far',))
-    """
-    return Claim(
-        figure,
-        paper_says,
-        measured,
-        all(settings.values()),
-        why,
-        tuple(name for name, holds in settings.items() if holds),
-        tuple(name for name, holds in settings.items() if not holds),
-    )
+Record = dict[str, Any]
+"""A figure: what was tried, on which machine, what was found, and the charts."""
 
 
 def summarise(runs: Sequence[Row], by: Sequence[str], value: str) -> list[Row]:
@@ -132,110 +93,128 @@ def stem(figure: str, measure: str, **fixed: object) -> str:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """Small multiples of lines, as data.
+
+    Attributes:
+        rows: one for each point: `x`, `y`, `deviation`, `line`, `panel`, and `kind`, which is
+            "measured", "exact" (the join without a budget) or "paper" (what the paper says).
+        x: what is along the bottom, with its unit.
+        y: what is measured, with its unit.
+        log: whether y is logarithmic.
+    """
+
+    rows: list[Row]
+    x: str
+    y: str
+    log: bool = False
+
+
+@dataclass
 class Report:
-    """A folder that an experiment fills.
+    """What an experiment hands in, and where its runs are written.
 
     Attributes:
         out: the folder; it is made when first needed.
-        title: of the verdict.
-        progress: is told, in a line, what was done.
+        progress: is told, in a line, what is being done.
+        charts: that were handed in.
     """
 
     out: Path
-    title: str
     progress: Progress = lambda line: None
+    charts: list[Chart] = field(default_factory=list)
 
     def runs(self, name: str, rows: Sequence[Row]) -> Path:
         """Write all runs as Parquet, and return the path."""
-        path = self._path(f"{name}_runs.parquet")
+        self.out.mkdir(parents=True, exist_ok=True)
+        path = self.out / f"{name}_runs.parquet"
         pq.write_table(pa.Table.from_pylist(list(rows)), path)
-        return path
-
-    def summary(self, name: str, rows: Sequence[Row]) -> Path:
-        """Write a summary as CSV, and return the path."""
-        path = self._path(f"{name}_summary.csv")
-        pa.csv.write_csv(pa.Table.from_pylist(list(rows)), path)
         return path
 
     def chart(
         self,
-        name: str,
         rows: Sequence[Row],
         x: str,
         y: str,
         lines: str,
         panels: Sequence[str] = (),
         *,
-        y_label: str | None = None,
+        exact: str | None = None,
+        paper: Mapping[tuple[Any, str], float] | None = None,
         log: bool = False,
-    ) -> Path:
-        """Draw small multiples of line charts as PNG, and return the path.
+    ) -> None:
+        """Hand in small multiples of line charts.
 
         Args:
-            name: of the file, without its ending.
             rows: a summary.
             x: the column along the bottom.
             y: the measured column: its mean is drawn, its deviation as error bars.
-            lines: the column that tells lines apart.
+            lines: the column that tells lines apart; one named "exact" is of the exact join.
             panels: the columns that tell panels apart.
-            y_label: what y is, if its name does not say it.
+            exact: the column of what the exact join makes, drawn as a line of its own.
+            paper: numbers that the paper's text gives, by the value of x and the line.
             log: whether y is logarithmic.
         """
-        figure = _new_figure()
-        groups: dict[tuple[Any, ...], list[Row]] = {}
+        points: list[Row] = []
         for row in rows:
-            groups.setdefault(tuple(row[panel] for panel in panels), []).append(row)
-        styles = {line: number for number, line in enumerate(dict.fromkeys(r[lines] for r in rows))}
-        columns = min(4, len(groups))
-        height = -(-len(groups) // columns)
-        figure.set_size_inches(3.4 * columns + 1.2, 2.9 * height)
-        axes = figure.subplots(height, columns, squeeze=False).ravel()
-        for axis, (values, group) in zip(axes, groups.items(), strict=False):
-            _draw_lines(axis, group, x, y, lines, styles)
-            pairs = zip(panels, values, strict=True)
-            axis.set_title(", ".join(f"{name} {_shown(value)}" for name, value in pairs), size=8)
-            axis.set_xlabel(x, size=8)
-            axis.tick_params(labelsize=7)
-            if log:
-                axis.set_yscale("symlog", linthresh=1)
-            else:
-                axis.set_ylim(bottom=0)
-        for axis in axes[len(groups) :]:
-            axis.set_axis_off()
-        axes[0].set_ylabel(y_label or y, size=8)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right upper", fontsize=8, frameon=False)
-        path = self._path(f"{name}.png")
-        figure.savefig(path, dpi=130)
-        return path
+            panel = ", ".join(f"{name.replace('_', ' ')} {_shown(row[name])}" for name in panels)
+            place = {"x": row[x], "panel": panel}
+            points.append(
+                place
+                | {
+                    "y": row[f"{y}_mean"],
+                    "deviation": row.get(f"{y}_deviation", 0.0),
+                    "line": _shown(row[lines]),
+                    "kind": "exact" if row[lines] == "exact" else "measured",
+                }
+            )
+            of_exact = place | {"line": "exact", "kind": "exact", "deviation": 0.0}
+            if exact is not None and (of_exact := of_exact | {"y": row[exact]}) not in points:
+                points.append(of_exact)
+        points += [
+            {"x": at, "y": said, "deviation": 0.0, "line": line, "panel": panel, "kind": "paper"}
+            for (at, line), said in (paper or {}).items()
+            for panel in dict.fromkeys(point["panel"] for point in points)
+        ]
+        self.charts.append(Chart(points, label(x), label(y), log))
 
-    def verdict(self, claims: Sequence[Claim], name: str = "verdict") -> Path:
-        """Write the claims as Markdown and JSON, and return the path of the Markdown."""
-        environment = {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "arrow": pa.__version__,
-        }
-        content = {
-            "title": self.title,
-            "environment": environment,
-            "claims": [asdict(claim) for claim in claims],
-        }
-        self._path(f"{name}.json").write_text(
-            json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        return self.page(name, verdict_markdown(self.title, claims))
 
-    def page(self, name: str, text: str) -> Path:
-        """Write a page of Markdown, and return the path."""
-        path = self._path(f"{name}.md")
-        path.write_text(text, encoding="utf-8")
-        return path
+LABELS = {
+    "cost": "cost of a comparison (times)",
+    "alpha": "skew of the orders, α",
+    "average": "relative error of windowed averages",
+    "quartiles": "difference of quartiles (values)",
+    "deviation": "deviation κ₃ of the third stream",
+    "dropped": "rows dropped (part)",
+    "every": "adaptation interval Δ (s)",
+    "facts": "rows of the relation",
+    "improvement": "output over RandomDrop's, less 1",
+    "importance": "importance made",
+    "memory": "memory (rows)",
+    "members": "members in a second",
+    "nanoseconds": "processor time (ns per tuple)",
+    "optimality": "output over the optimum's",
+    "output": "results per second",
+    "part": "length b of basic windows (s)",
+    "probes": "probes per reading",
+    "rate": "arrival rate (tuples/s of each stream)",
+    "results": "results",
+    "rows": "memory (rows of each stream)",
+    "seconds": "processor time (s)",
+    "sensors": "sensors",
+    "share": "share of the exact results",
+    "skew": "skew, z-intra",
+    "streams": "streams",
+    "throttle": "throttle z",
+    "time": "time (s)",
+    "width": "width of the values",
+}
+"""Columns in words, with units."""
 
-    def _path(self, name: str) -> Path:
-        self.out.mkdir(parents=True, exist_ok=True)
-        self.progress(f"writing {name}")
-        return self.out / name
+
+def label(column: str) -> str:
+    """A column in words, with its unit."""
+    return LABELS.get(column, column.replace("_", " "))
 
 
 @dataclass
@@ -246,13 +225,72 @@ class Paper(Generic[Scale]):
         title: of the paper.
         figures: by name what makes each; the parts of a figure, such as 9a and 9b, are made as one.
         full: how much of everything to run.
-        quick: the same with fewer seeds and settings, in a minute or two.
+        quick: the same with fewer seeds and settings.
+        plain: how the paper was read at first: the answers to what it leaves open.
+        about: what was decided where the paper is silent.
     """
 
     title: str
     figures: Mapping[str, Callable[[Scale, Report], list[Claim]]]
     full: Scale
     quick: Scale
+    plain: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+
+    def chosen(self, figures: Iterable[str | int] | None) -> list[str]:
+        """The names of figures, each once; all of them if none are given.
+
+        Raises:
+            StreamshedError: if a figure is not among those that can be run.
+        """
+        return list(dict.fromkeys(_figure(name, self.figures) for name in figures or self.figures))
+
+    def record(
+        self,
+        figure: str,
+        out: Path,
+        quick: bool = False,
+        progress: Progress | None = None,
+        again: bool = False,
+    ) -> Record:
+        """Run a figure and write its record, or read the record of an equal run.
+
+        Args:
+            figure: one of `figures`.
+            out: the folder for runs and the record.
+            quick: whether fewer seeds and settings are enough.
+            progress: is told, line by line, what is being done.
+            again: whether to run although there is a record.
+        """
+        scale = self.quick if quick else self.full
+        told = asdict(scale) if is_dataclass(scale) and not isinstance(scale, type) else {}
+        digest = hashlib.sha256(f"{sources_digest()} {figure} {scale!r}".encode()).hexdigest()
+        path = out / f"figure_{figure}.json"
+        if not again and path.exists():
+            kept: Record = json.loads(path.read_text(encoding="utf-8"))
+            if kept["digest"] == digest:
+                return kept
+        report = Report(out, progress or (lambda line: None))
+        begin, worked = time.perf_counter(), time.process_time()
+        make = self.figures[figure]
+        claims = make(scale, report)
+        record = {
+            "figure": figure,
+            "about": (make.__doc__ or "").partition("\n")[0],
+            "quick": quick,
+            "digest": digest,
+            "commit": commit(),
+            "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            "seconds": round(time.perf_counter() - begin, 1),
+            "processor": round(time.process_time() - worked, 1),
+            "machine": machine(),
+            "scale": told,
+            "claims": [claim.to_json() for claim in claims],
+            "charts": [asdict(chart) for chart in report.charts],
+        }
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+        return json.loads(json.dumps(record))  # type: ignore[no-any-return]
 
     def run(
         self,
@@ -260,111 +298,57 @@ class Paper(Generic[Scale]):
         quick: bool = False,
         figures: Iterable[str | int] | None = None,
         progress: Progress | None = None,
+        again: bool = False,
     ) -> list[Claim]:
-        """Run the experiments, write tables, charts and a verdict, and return the claims.
-
-        Args:
-            out: the folder to fill.
-            quick: whether fewer seeds and settings are enough.
-            figures: which of them to run; all of them if not given.
-            progress: is told, line by line, what is being done.
-
-        Raises:
-            StreamshedError: if a figure is not among those that can be run.
-        """
-        report = Report(Path(out), self.title, progress or (lambda line: None))
-        chosen = self.figures if figures is None else figures
-        names = list(dict.fromkeys(_figure(figure, self.figures) for figure in chosen))
-        claims = []
-        for name in names:
-            report.progress(f"figure {name}" if name.isdigit() else name)
-            claims += self.figures[name](self.quick if quick else self.full, report)
-        partial = "" if figures is None else "_" + "_".join(names)
-        report.verdict(claims, f"verdict{partial}")
-        return claims
+        """Run figures, or all of them, and return the claims."""
+        records = [self.record(name, out, quick, progress, again) for name in self.chosen(figures)]
+        return [Claim.from_json(claim) for record in records for claim in record["claims"]]
 
 
 def _figure(figure: str | int, figures: Iterable[str]) -> str:
-    name = str(figure).removesuffix("a").removesuffix("b")
+    name = str(figure)
+    name = name if name in figures else name.removesuffix("a").removesuffix("b")
     if name not in figures:
         raise StreamshedError(f"no figure {figure!r} to reproduce; there are {listed(figures)}")
     return name
 
 
-def verdict_markdown(title: str, claims: Sequence[Claim]) -> str:
-    """Say which claims hold: a table, then what was measured for each, and why.
-
-    Examples:
-        >>> text = verdict_markdown("A paper", [Claim("5", "A beats B", "A 3, B 4", False)])
-        >>> print(text.splitlines()[2])
-        0 of 1 claims hold in every setting tried.
-    """
-    held = sum(claim.holds for claim in claims)
-    parts = [f"# {title}", "", f"{held} of {len(claims)} claims hold in every setting tried.", ""]
-    parts += ["| figure | claim | holds |", "|---|---|---|"]
-    parts += [f"| {c.figure} | {_cell(c.paper_says)} | {_outcome(c)} |" for c in claims]
-    measured = None
-    for claim in claims:
-        parts += [
-            "",
-            f"## {_place(claim.figure)}: {claim.paper_says}",
-            "",
-            f"**{_outcome(claim)}.**",
-        ]
-        parts += ["", "Measured as above." if claim.measured == measured else claim.measured]
-        measured = claim.measured
-        if claim.holds_for and claim.fails_for:
-            parts += ["", f"- Holds for: {'; '.join(claim.holds_for)}."]
-            parts += [f"- Fails for: {'; '.join(claim.fails_for)}."]
-        if claim.why:
-            parts += ["", claim.why]
-    return "\n".join(parts) + "\n"
+@cache
+def sources_digest() -> str:
+    """A digest of all that a measurement depends on: the product and the laboratory."""
+    folder = Path(streamshed.__file__).parents[1]
+    found = hashlib.sha256()
+    for path in sorted(folder.glob("streamshed*/**/*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
 
 
-def _place(figure: str) -> str:
-    """Where a claim is made: a number is that of a figure."""
-    return f"Figure {figure}" if figure[0].isdigit() else figure.capitalize()
+@cache
+def commit() -> str:
+    """The commit that is measured, with a + if there are changes to it; the version if unknown."""
+    here = Path(streamshed.__file__).parent
 
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
 
-def _outcome(claim: Claim) -> str:
-    tried = len(claim.holds_for) + len(claim.fails_for)
-    if claim.holds:
-        return "holds"
-    return f"holds in {len(claim.holds_for)} of {tried} settings" if claim.holds_for else "fails"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _new_figure() -> Any:
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise StreamshedError("charts need matplotlib: install streamshed[lab]") from error
-    figure = Figure(layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+        return git("rev-parse", "--short=10", "HEAD") + "+" * bool(git("status", "--short", "."))
+    except (OSError, subprocess.CalledProcessError):
+        return f"version {streamshed.__version__}"
 
 
-def _draw_lines(
-    axis: Axes, rows: Sequence[Row], x: str, y: str, lines: str, styles: Mapping[Any, int]
-) -> None:
-    """Draw each line in the style that it has in every panel."""
-    for line, style in styles.items():
-        points = sorted((row for row in rows if row[lines] == line), key=lambda row: row[x])
-        axis.errorbar(
-            [point[x] for point in points],
-            [point[f"{y}_mean"] for point in points],
-            yerr=[point[f"{y}_deviation"] for point in points],
-            label=_shown(line),
-            color=f"C{style}",
-            marker="os^Dvx*"[style % 7],
-            markersize=3,
-            linewidth=1,
-            capsize=2,
-        )
+def machine() -> str:
+    """The machine and what runs on it, in a line."""
+    import os
+
+    import numba
+    import numpy as np
+
+    return (
+        f"{os.cpu_count()} × {platform.machine()}, Python {platform.python_version()}, numba"
+        f" {numba.__version__}, NumPy {np.__version__}, Arrow {pa.__version__}"
+    )
 
 
 def _shown(value: object) -> str:

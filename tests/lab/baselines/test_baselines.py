@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,15 @@ import streamshed as ss
 from streamshed.engine.batch import Batch
 from streamshed.engine.operator import Block
 from streamshed.kernels.hashing import hash_words, secret_of
-from streamshed_lab.baselines import BASELINES, Baseline, MJoin, Query, SHJTree, XJoinTree
+from streamshed_lab.baselines import (
+    BASELINES,
+    Baseline,
+    MJoin,
+    Query,
+    SHJTree,
+    SNJoin,
+    XJoinTree,
+)
 
 SPILLING = [baseline for baseline in BASELINES if baseline.spills]
 
@@ -84,7 +93,7 @@ def partial(table: pa.Table, window: int, at_least: int) -> Counter[tuple[tuple[
     )
 
 
-@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("baseline", [*BASELINES, SNJoin])
 @pytest.mark.parametrize("streams", [2, 3, 5])
 def test_complete_joins(baseline: type[Baseline], streams: int) -> None:
     table = drawn(streams, streams, rows=1_500, keys=120, span=1_500)
@@ -121,6 +130,31 @@ def test_nothing_is_lost_on_disk_and_nothing_made_twice(
         assert processed(join, table, 111) == expected
         assert join.disk_bytes > 0
     assert processed(baseline(Query(streams, window)), table, 111) == expected
+
+
+def test_mjoin_with_the_papers_costs_makes_the_same() -> None:
+    table = drawn(5, 4, rows=1_500, keys=80, span=1_500)
+    query = Query(4, 240, room=8)
+    costly = replace(query, forms=True, ordered_every=1)
+    assert processed(MJoin(costly), table, 99) == processed(MJoin(query), table, 99)
+
+
+@pytest.mark.parametrize("baseline", [MJoin, SNJoin])
+def test_one_output_per_arrival_has_all_rows_of_its_results(baseline: type[Baseline]) -> None:
+    table = drawn(5, 4, rows=1_500, keys=80, span=1_500)
+    query = Query(4, 240, room=8)
+    all_of: dict[tuple[int, int], set[int]] = {}
+    for (members, time), _ in processed(baseline(query), table, 99).items():
+        all_of.setdefault((max(members), time), set()).update(members)  # rows are numbered in order
+    outputs = processed(baseline(replace(query, factorised=True)), table, 99)
+    assert outputs == Counter({(tuple(sorted(rows)), at[1]): 1 for at, rows in all_of.items()})
+
+
+def test_bare_snjoin_probes_once_for_each_tuple() -> None:
+    join = SNJoin(Query(5, 300))
+    list(join.process(batch_of(drawn(1, 5, rows=800, keys=40, span=800))))
+    assert join.probes == 800
+    assert join.held <= 301 * 2
 
 
 def test_mjoin_flushes_all_tables_together() -> None:
@@ -171,5 +205,7 @@ def processed_more(join: Baseline, table: pa.Table) -> Counter[tuple[tuple[int, 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ss.SpecError, match="SHJ tree has no disk; leave `memory` \\(5\\) out"):
         SHJTree(Query(2, 10, memory=5))
+    with pytest.raises(ss.SpecError, match="bare SNJoin makes complete results only"):
+        SNJoin(Query(2, 10, at_least=2))
     with pytest.raises(ss.SpecError, match="with a memory of 5 makes complete results only"):
         Query(2, 10, at_least=2, memory=5)

@@ -9,8 +9,6 @@ from streamshed_lab.experiments import msketch
 from streamshed_lab.experiments.msketch.running import Compared, Scale
 from streamshed_lab.experiments.msketch.sampling import DOMAIN, errors
 
-pytest.importorskip("matplotlib")
-
 TINY = Scale(tuples=600, regions=2, seeds=(1, 2), memories=(8, 42), census=300, rounds=1)
 
 
@@ -20,9 +18,9 @@ def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
     said = []
     claims = msketch.run(tmp_path, quick=True, figures=[figure], progress=said.append)
     assert claims
-    assert all(claim.paper_says and claim.measured for claim in claims)
-    verdict = json.loads((tmp_path / f"verdict_{figure}.json").read_text(encoding="utf-8"))
-    assert len(verdict["claims"]) == len(claims)
+    assert all(claim.says and claim.measured for claim in claims)
+    record = json.loads((tmp_path / f"figure_{figure}.json").read_text(encoding="utf-8"))
+    assert len(record["claims"]) == len(claims)
     assert said
 
 

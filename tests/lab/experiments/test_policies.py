@@ -30,7 +30,7 @@ def papers_only(monkeypatch):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(experiment, "QUICK", SMALL)
+    monkeypatch.setattr(experiment.PAPER, "quick", SMALL)
 
 
 def runs_of(cells):
@@ -141,24 +141,24 @@ def test_existence_cannot_be_outdone_threefold_where_it_keeps_more_than_a_third(
 
 
 def test_the_report_has_all_cells_charts_and_claims(small, monkeypatch, tmp_path):
-    pytest.importorskip("matplotlib")
     monkeypatch.setitem(NAMED, "density", Oldest)
     claims = experiment.run(tmp_path, quick=True, figures=["existence", "mixture"])
     assert len(claims) > 1
-    (claim,) = [c for c in claims if c.paper_says.startswith("results of density against those of")]
-    assert not claim.holds
-    assert "In the worst of" in claim.measured
-    page = (tmp_path / "cells_existence_mixture.md").read_text(encoding="utf-8")
-    assert "| spread 20 s, α 0, 20 rows |" in page
-    assert "| spread 5 s with 100 s, 100 rows |" in page
-    assert "| density | bound | exact |" in page
-    assert len(list(tmp_path.glob("*.png"))) == 2
+    assert all(claim.ours for claim in claims)
+    kept = [c for c in claims if c.says.startswith("results of density against those of the best")]
+    assert [claim.figure for claim in kept] == ["existence", "mixture"]
+    assert not kept[0].holds
+    assert "In the worst of" in kept[0].measured
+    cells = "".join(claim.measured for claim in claims)
+    assert "| spread 20 s, α 0, 20 rows |" in cells
+    assert "| spread 5 s with 100 s, 100 rows |" in cells
+    assert "| density | bound | exact |" in cells
     (runs,) = tmp_path.glob("*family=mixture*_runs.parquet")
     assert set(pq.read_table(runs)["seed"].to_pylist()) == {1, 2}
-    verdict = json.loads((tmp_path / "verdict_existence_mixture.json").read_text(encoding="utf-8"))
-    assert len(verdict["claims"]) == len(claims)
+    for family in ("existence", "mixture"):
+        assert json.loads((tmp_path / f"figure_{family}.json").read_text("utf-8"))["charts"]
 
 
 def test_an_unknown_family_is_refused(tmp_path):
-    with pytest.raises(StreamshedError, match="no family 'normel' to compare; there are 'exist"):
+    with pytest.raises(StreamshedError, match="no figure 'normel' to reproduce; there are 'exist"):
         experiment.run(tmp_path, figures=["normel"])

@@ -1,22 +1,17 @@
-"""What experiments hand in."""
+"""What experiments hand in, and the report that is made of it."""
 
 import json
-import sys
+import re
+import shutil
+import subprocess
 
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv
 
 from streamshed import StreamshedError
-from streamshed_lab.experiments.report import (
-    Claim,
-    Paper,
-    Report,
-    judge,
-    stem,
-    summarise,
-    verdict_markdown,
-)
+from streamshed_lab.experiments import page
+from streamshed_lab.experiments.report import Paper, Report, stem, summarise
+from streamshed_lab.experiments.verdicts import Claim, Number, judge, near, reading, tally
 
 RUNS = [
     {"rows": 100, "policy": "a", "seed": 1, "results": 10},
@@ -25,30 +20,84 @@ RUNS = [
     {"rows": 200, "policy": "a", "seed": 1, "results": 20},
     {"rows": 200, "policy": "b", "seed": 1, "results": 30},
 ]
+NEAR, FAR = reading(spread="near"), reading(spread="far")
 CLAIMS = [
-    Claim("5", "a beats b", "a 12, b 5", True),
-    judge("6", "b | a", "a 12, b 5", {"near": True, "far": False}, "It is far."),
-    judge("7", "b beats a", "b 1, a 2", {"near": False}),
+    judge("5", "a beats b", "| rows | a |\n|---|---|\n| 100 | <12> |", {NEAR: True, FAR: True}),
+    judge("6", "b | a", "a 12, b 5", {NEAR.at("100"): True, FAR.at("100"): False}, "It is far."),
+    judge("7", "65 % more", "561 %", {"all": near(5.61, 0.65)}, tolerance="A quarter."),
+    judge("7", "c is ours", "c 1", {"all": False}, ours=True),
 ]
 
 
+def figure_5(scale, report):
+    """Results by memory."""
+    rows = [row | {"exact": 40, "place": p} for row in SUMMARY for p in ("here", "<there>")]
+    report.progress("measuring")
+    report.runs("fig05", RUNS)
+    report.chart(
+        rows, "rows", "results", "policy", ["place"], exact="exact", paper={(100, "a"): 11.0}
+    )
+    report.chart(SUMMARY, "policy", "results", "rows", log=True)
+    return CLAIMS
+
+
+SUMMARY = summarise(RUNS, ["rows", "policy"], "results")
+
+
+@pytest.fixture
+def paper():
+    return Paper("A paper & more", {"5": figure_5}, "large", "small", {"spread": "far"}, "Decided.")
+
+
 def test_a_summary_keeps_the_order_of_settings():
-    summary = summarise(RUNS, ["rows", "policy"], "results")
-    assert [(row["rows"], row["policy"], row["results_mean"]) for row in summary] == [
+    assert [(row["rows"], row["policy"], row["results_mean"]) for row in SUMMARY] == [
         (100, "a", 12.0),
         (100, "b", 5.0),
         (200, "a", 20.0),
         (200, "b", 30.0),
     ]
-    assert [row["runs"] for row in summary] == [2, 1, 1, 1]
-    assert summary[0]["results_deviation"] == pytest.approx(8**0.5)
-    assert summary[1]["results_deviation"] == 0.0
+    assert [row["runs"] for row in SUMMARY] == [2, 1, 1, 1]
+    assert SUMMARY[0]["results_deviation"] == pytest.approx(8**0.5)
+    assert SUMMARY[1]["results_deviation"] == 0.0
 
 
-def test_a_claim_holds_if_it_holds_in_every_setting():
-    assert judge("5", "x", "y", {"near": True, "far": True}).holds
-    assert not CLAIMS[1].holds
-    assert (CLAIMS[1].holds_for, CLAIMS[1].fails_for) == (("near",), ("far",))
+def test_numbers_are_within_limits_on_both_sides():
+    assert near(0.5, 0.65)
+    assert not near(0.48, 0.65)
+    assert not near(5.61, 0.65)
+    assert near(-0.2, -0.25)
+    assert Number(3, low=3)
+    assert not Number(3.1, high=3)
+
+
+def test_a_claim_is_judged_reading_by_reading_and_cell_by_cell():
+    claim = CLAIMS[1]
+    assert not claim.holds
+    assert [outcome.holds for outcome in claim.outcomes] == [True, False]
+    assert claim.holds_under({"spread": "near", "other": "x"})
+    assert not claim.holds_under({"spread": "elsewhere"})
+    assert claim.outcome == "holds under 1 of 2 readings"
+    cells = judge("8", "x", "y", {"a": True, "b": False})
+    assert cells.outcome == "fails (holds in 1 of 2 cells)"
+    assert judge("8", "x", "y", {"a": False}).outcome == "fails"
+
+
+def test_claims_are_read_back_as_written():
+    for claim in CLAIMS:
+        told = json.loads(json.dumps(claim.to_json()))
+        assert Claim.from_json(told) == claim
+        assert told["holds"] == claim.holds
+    (cell,) = CLAIMS[2].to_json()["outcomes"][0]["cells"]
+    assert cell == {"name": "all", "holds": False, "value": 5.61, "low": 0.4875, "high": 0.8125}
+
+
+def test_the_best_single_reading_answers_all_questions_at_once():
+    two = judge("8", "x", "y", {reading(spread=s, order=o): s == o for s in "ab" for o in "ab"})
+    one = judge("9", "x", "y", {reading(order=o): o == "b" for o in "ab"})
+    found = tally([one, two, *CLAIMS], {"spread": "far"})
+    assert (found.claims, found.always, found.plain) == (5, 1, 1)
+    assert (found.best, found.reading) == (3, {"order": "b", "spread": "near"})
+    assert found.sometimes == 4
 
 
 def test_file_names_say_what_made_them():
@@ -58,65 +107,83 @@ def test_file_names_say_what_made_them():
     assert name == "fig05_results-by-rows_alpha=0.5_streams=5_window=100seconds_orders=ab"
 
 
-def test_runs_and_summaries_are_read_back_as_written(tmp_path):
-    said = []
-    report = Report(tmp_path / "deep" / "down", "A paper", said.append)
-    runs = report.runs("fig05_results", RUNS)
-    summary = report.summary("fig05_results", summarise(RUNS, ["rows", "policy"], "results"))
+def test_runs_are_read_back_as_written(tmp_path):
+    runs = Report(tmp_path / "deep" / "down").runs("fig05_results", RUNS)
     assert runs.name == "fig05_results_runs.parquet"
     assert pq.read_table(runs).to_pylist() == RUNS
-    assert csv.read_csv(summary)["results_mean"].to_pylist() == [12.0, 5.0, 20.0, 30.0]
-    assert said == ["writing fig05_results_runs.parquet", "writing fig05_results_summary.csv"]
 
 
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("panels", [(), ("place",), ("place", "kind")])
-def test_charts_are_drawn_without_a_screen_or_a_warning(tmp_path, panels, log):
-    pytest.importorskip("matplotlib")
-    rows = [
-        row | {"place": place, "kind": 0.5}
-        for place in "vwxyz"
-        for row in summarise(RUNS, ["rows", "policy"], "results")
-    ]
-    path = Report(tmp_path, "A paper").chart(
-        "c", rows, "rows", "results", "policy", panels, log=log
+def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path, paper, monkeypatch):
+    told = []
+    first = paper.record("5", tmp_path, quick=True, progress=told.append)
+    assert told == ["measuring"]
+    assert paper.record("5", tmp_path, quick=True, progress=told.append) == first
+    assert told == ["measuring"]
+    assert paper.record("5", tmp_path, quick=False, progress=told.append)["quick"] is False
+    assert len(told) == 2  # another scale is another run
+    paper.record("5", tmp_path, quick=False, progress=told.append, again=True)
+    assert len(told) == 3
+    assert {"commit", "date", "machine", "seconds"} <= set(first)
+
+
+def test_parts_of_a_figure_are_made_as_one(tmp_path, paper):
+    assert len(paper.run(tmp_path, figures=["5a", "5b", 5])) == len(CLAIMS)
+    with pytest.raises(StreamshedError, match="no figure '12' to reproduce; there are '5'"):
+        paper.run(tmp_path, figures=["12"])
+
+
+@pytest.fixture
+def written(tmp_path, paper):
+    paper.record("5", tmp_path / "a", quick=True)
+    records = page.read_records(tmp_path, {"a": paper, "b": paper})
+    return page.write_page(tmp_path / "report.html", records, {"a": paper}), records
+
+
+def test_the_report_is_one_file_that_loads_nothing(written):
+    text = written[0].read_text(encoding="utf-8")
+    outside = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+    assert not re.search(r'(src|href)="(?!#)', outside)
+    assert "A paper &amp; more" in outside
+    assert "&lt;12&gt;" in outside  # tables are HTML, and their cells are escaped
+    assert "holds under 1 of 2 readings" in outside
+    assert "5.61 (to be 0.487 to 0.812)" in outside or "5.61 (to be 0.488 to 0.812)" in outside
+    assert "c is ours (ours, not the paper&#x27;s)" in outside
+    assert "prefers-color-scheme" in text
+
+
+def test_verdicts_are_data_and_are_quoted_from_them(written, paper):
+    told = json.loads(json.dumps(page.verdicts(written[1], {"a": paper})))
+    assert told["a"]["complete"]
+    assert told["a"]["tally"]["best"] == 2
+    assert "charts" not in told["a"]["figures"][0]
+    quoted = page.verdicts_markdown(told)
+    assert "| A paper & more | 3 | 1 | 2 (spread near) | 2 | 3 of 5 |" in quoted
+    assert "| Figure 6 | b \\| a | holds under 1 of 2 readings |" in quoted
+
+
+def test_the_stored_verdicts_are_those_that_the_docs_quote(pytestconfig):
+    written = (pytestconfig.rootpath / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert page.verdicts_markdown(page.stored_verdicts()) in written
+
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_report_is_drawn_by_a_browser(written, dark):
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
+    flags += ["--blink-settings=preferredColorScheme=0"] if dark else []
+    done = subprocess.run(
+        [BROWSER, *flags, "--dump-dom", written[0].as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    rows = summarise(RUNS, ["rows", "policy"], "results")
-    with pytest.raises(StreamshedError, match=r"charts need matplotlib: .*streamshed\[lab\]"):
-        Report(tmp_path, "A paper").chart("c", rows, "rows", "results", "policy")
-
-
-def test_the_verdict_says_what_holds_where_and_why(tmp_path):
-    path = Report(tmp_path, "A paper").verdict(CLAIMS)
-    text = path.read_text(encoding="utf-8")
-    assert "1 of 3 claims hold in every setting tried." in text
-    assert "| 5 | a beats b | holds |" in text
-    assert "| 6 | b \\| a | holds in 1 of 2 settings |" in text
-    assert "| 7 | b beats a | fails |" in text
-    assert "- Holds for: near.\n- Fails for: far." in text
-    assert "It is far." in text
-    assert text.count("a 12, b 5") == 1  # what was measured for two claims is told once
-    data = json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))
-    assert data["title"] == "A paper"
-    assert [claim["holds"] for claim in data["claims"]] == [True, False, False]
-    assert data["claims"][1]["fails_for"] == ["far"]
-    assert text == verdict_markdown("A paper", CLAIMS)
-
-
-def test_parts_of_a_figure_are_made_as_one(tmp_path):
-    made = []
-
-    def figure(scale, report):
-        made.append(scale)
-        return [Claim("9a", "A is B", "It is.", True)]
-
-    paper = Paper("A paper", {"9": figure}, full="large", quick="small")
-    claims = paper.run(tmp_path, quick=True, figures=["9a", "9b", 9])
-    assert made == ["small"]
-    assert len(claims) == 1
-    assert (tmp_path / "verdict_9.md").exists()
+    drawn = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.S)
+    assert drawn.count('class="marks"') == 2
+    assert "memory (rows of each stream)" in drawn

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from streamshed_lab.experiments.existence.scale import EP, POLICIES, RIVALS, WINDOW, Scale
+from streamshed_lab.experiments.existence.scale import (
+    BOTH,
+    OF_EP,
+    OF_RIVALS,
+    POLICIES,
+    WINDOW,
+    Scale,
+    Variant,
+)
 from streamshed_lab.experiments.joining import key_join
 from streamshed_lab.experiments.report import Report, Row, markdown_table, stem, summarise
+from streamshed_lab.experiments.verdicts import Reading
 from streamshed_lab.workloads import ExistenceWorkload
 
 Means = dict[tuple[Any, ...], float]
@@ -51,7 +60,7 @@ def count_results(
     """Count the results of one join; without a budget there is nothing to shed."""
     joined = key_join(tables, window)
     if rows is not None:
-        joined = joined.keep(rows=rows).shed(policy).seed(seed)
+        joined = joined.keep(rows=rows).shed(POLICIES[policy]).seed(seed)
     return joined.count(dict(tables)).results
 
 
@@ -72,8 +81,8 @@ def write_figure(
         exact = summarise(runs, by, "exact")
         of_setting = {tuple(row[c] for c in by): row["exact_mean"] for row in exact}
         summary = [row | {"exact_mean": of_setting[tuple(row[c] for c in by)]} for row in summary]
-    report.summary(name, summary)
-    report.chart(name, summary, by[-1], value, "policy", by[:-1])
+    exact_line = "exact_mean" if value == "results" and "exact" in runs[0] else None
+    report.chart(summary, by[-1], value, "policy", by[:-1], exact=exact_line)
     return summary
 
 
@@ -86,34 +95,66 @@ def means(
     return mean, exact
 
 
-def ep_is_best(mean: Means, setting: tuple[Any, ...]) -> bool:
+Cells = Mapping[str, tuple[Any, ...]]
+"""Where the paper looks: name → what is added to the key of a setting."""
+HERE: Cells = {"": ()}
+
+
+def tried(
+    settings: Mapping[Reading, tuple[Any, ...]],
+    cells: Cells,
+    variants: Sequence[Variant],
+    holds: Callable[[tuple[Any, ...], Variant], bool],
+) -> dict[Reading, bool]:
+    """Whether something holds, for each reading of workload and policies, and each cell.
+
+    Args:
+        settings: the readings of the workload, and the keys of their means.
+        cells: the cells of each.
+        variants: the readings of the policies: `BOTH`, `OF_EP` or `OF_RIVALS`.
+        holds: says it of a key and a variant.
+    """
+    found = {}
+    for said, key in settings.items():
+        for variant in variants:
+            answers = {}
+            if variants in (BOTH, OF_EP):
+                answers["completed"] = variant.completed
+            if variants in (BOTH, OF_RIVALS):
+                answers["frequency"] = variant.counted
+            for cell, more in cells.items():
+                where = Reading((*said.said, *answers.items()), cell)
+                found[where] = holds((*key, *more), variant)
+    return found
+
+
+def ep_is_best(mean: Means, setting: tuple[Any, ...], variant: Variant) -> bool:
     """Whether EP has more results than each policy that the paper compares it with."""
-    return all(mean[*setting, EP] > mean[*setting, rival] for rival in RIVALS)
+    return all(mean[*setting, variant.ep] > mean[*setting, rival] for rival in variant.rivals)
 
 
-def rivals_are_alike(mean: Means, exact: Means, setting: tuple[Any, ...]) -> bool:
+def rivals_are_alike(mean: Means, exact: Means, setting: tuple[Any, ...], variant: Variant) -> bool:
     """Whether Frequency and Output are about Random."""
     random = mean[*setting, "random"]
     near = max(0.2 * random, 0.01 * exact[setting])
-    return all(abs(mean[*setting, p] - random) <= near for p in ("frequency", "output"))
+    return all(abs(mean[*setting, p] - random) <= near for p in (variant.frequency, "output"))
 
 
-def all_of(outcomes: Iterable[tuple[str, bool]]) -> dict[str, bool]:
-    """Whether all outcomes of a setting are true, by setting."""
-    settings: dict[str, bool] = {}
-    for setting, holds in outcomes:
-        settings[setting] = settings.get(setting, True) and holds
-    return settings
+ALIKE = "Alike is taken as: within a fifth, or within a hundredth of the exact results."
 
 
 def results_table(
-    mean: Means, exact: Means, settings: Mapping[str, tuple[Any, ...]], corner: str
+    mean: Means, exact: Means, settings: Mapping[Any, tuple[Any, ...]], corner: str
 ) -> str:
     """Markdown: settings down, policies across, the exact number last."""
     return markdown_table(
         [corner, *POLICIES, "exact"],
         [
-            [label, *(f"{mean[*key, policy]:,.0f}" for policy in POLICIES), f"{exact[key]:,.0f}"]
+            [
+                str(label),
+                *(f"{mean[*key, policy]:,.0f}" for policy in POLICIES),
+                f"{exact[key]:,.0f}",
+            ]
             for label, key in settings.items()
         ],
     )

@@ -2,19 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamshed.policies import (
+    Density,
+    Existence,
+    Frequency,
+    Oldest,
+    Output,
+    Policy,
+    Random,
+)
+from streamshed_lab.experiments.verdicts import Reading, reading
 from streamshed_lab.workloads import ExistenceWorkload
 
 WINDOW = 100.0
 """Seconds, in all synthetic experiments (table 1)."""
 
 
+EPS = {"last row": "existence", "all rows": "existence, completed first"}
+"""Which rows of a completed key leave first: the last one (definition 1 to the letter), or all."""
+FREQUENCIES = {"all windows": "frequency", "own window": "frequency, own window"}
+"""Where values are counted: in all windows (the example of 3.3), or in each (T_i of section 4)."""
 EP = "existence"
+POLICIES: Mapping[str, Policy] = {
+    "existence": Existence(),
+    "existence, completed first": Existence(completed="first"),
+    "random": Random(),
+    "frequency": Frequency(),
+    "frequency, own window": Frequency(scope="window"),
+    "output": Output(),
+    "oldest": Oldest(),
+    "density": Density(),
+}
+"""The paper's and its rivals, in both readings; `oldest` and `density` are beside them."""
+PLAIN = {"completed": "last row", "frequency": "all windows"}
+"""How the paper was read at first."""
 
-RIVALS = ("random", "frequency", "output")
 
-POLICIES = (EP, *RIVALS, "oldest")
+@dataclass(frozen=True)
+class Variant:
+    """The paper's policies in one reading."""
+
+    completed: str = "last row"
+    counted: str = "all windows"
+
+    @property
+    def ep(self) -> str:
+        """Existence patterns."""
+        return EPS[self.completed]
+
+    @property
+    def frequency(self) -> str:
+        """The frequency-based rival."""
+        return FREQUENCIES[self.counted]
+
+    @property
+    def rivals(self) -> tuple[str, str, str]:
+        """All that the paper compares with."""
+        return ("random", self.frequency, "output")
+
+
+BOTH = tuple(Variant(completed, counted) for completed in EPS for counted in FREQUENCIES)
+"""Readings of both; then of one, for claims that are about one only."""
+OF_EP = tuple(Variant(completed=completed) for completed in EPS)
+OF_RIVALS = tuple(Variant(counted=counted) for counted in FREQUENCIES)
 
 
 @dataclass(frozen=True)
@@ -64,10 +117,10 @@ def workloads_as_read(scale: Scale) -> list[ExistenceWorkload]:
     ]
 
 
-def settings_as_read(scale: Scale) -> dict[str, tuple[str, float]]:
-    """Label → (orders, spread) of every reading."""
+def settings_as_read(scale: Scale) -> dict[Reading, tuple[str, float]]:
+    """Reading → (orders, spread) of what the workload leaves open."""
     return {
-        f"spread {spread:g} s, {orders} orders": (orders, spread)
+        reading(spread=f"{spread:g} s", orders=orders): (orders, spread)
         for orders in ("all", "10")
         for spread in scale.spreads
     }

@@ -6,7 +6,8 @@ import streamshed as ss
 from streamshed.errors import InputError
 from streamshed_lab.experiments.msketch.running import SUBSET, Compared, Scale
 from streamshed_lab.experiments.msketch.subset import measured
-from streamshed_lab.experiments.report import Claim, Report, Row, judge, stem, summarise
+from streamshed_lab.experiments.report import Report, Row, stem
+from streamshed_lab.experiments.verdicts import Claim, judge
 from streamshed_lab.workloads.traces import census
 
 YEARS = (1994, 1995, 2004)
@@ -36,7 +37,6 @@ def figure_8(scale: Scale, report: Report) -> list[Claim]:
                 runs += measured(kept, tables, SUBSET, memory=rows, seed=seed)
         name = stem("fig08", "census-by-memory", window=window, rows=scale.census)
         report.runs(name, runs)
-        report.summary(name, summarise(runs, ["memory", "policy"], "results"))
         claims.append(
             Compared(runs, "memory").beats(
                 "8",

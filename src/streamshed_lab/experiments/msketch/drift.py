@@ -17,7 +17,8 @@ from streamshed_lab.experiments.msketch.running import (
     region_join,
     region_work,
 )
-from streamshed_lab.experiments.report import Claim, Report, Row, judge, markdown_table, stem
+from streamshed_lab.experiments.report import Report, Row, markdown_table, stem
+from streamshed_lab.experiments.verdicts import Claim, judge
 
 INTERVAL = 250
 """Seconds in which results are counted."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import streamshed as ss
 from streamshed.policies import Oldest, Pairwise, Policy, Random, Sketch
-from streamshed_lab.experiments.report import Claim, Row, judge, markdown_table, summarise
+from streamshed_lab.experiments.report import Row, markdown_table, summarise
+from streamshed_lab.experiments.verdicts import Claim, judge
 from streamshed_lab.workloads.regions import CONDITIONS, NAMES, RegionWorkload
 
 WINDOW = 500
@@ -25,7 +26,10 @@ SUBSET: Mapping[str, Policy] = {
     "Aging": Oldest(),
     "Rand": Random(),
 }
+PLAIN = {"queue": "shared, by results added"}
+"""How the paper was read at first."""
 ABOUT = 0.2
+ALIKE = "About is taken as: within a fifth."
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class Compared:
             for one, other in pairs
             for setting in self.settings()
         }
-        return judge(figure, says, self.table(), held, why)
+        return judge(figure, says, self.table(), held, why, "More is taken as: a larger mean.")
 
     def about(
         self, figure: str, says: str, pairs: Sequence[tuple[str, str]], why: str = ""
@@ -146,4 +150,4 @@ class Compared:
             for one, other in pairs
             for setting in self.settings()
         }
-        return judge(figure, says, self.table(), held, why)
+        return judge(figure, says, self.table(), held, why, ALIKE)

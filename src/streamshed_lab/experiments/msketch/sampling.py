@@ -18,7 +18,8 @@ from streamshed_lab.experiments.msketch.running import (
     region_join,
     region_work,
 )
-from streamshed_lab.experiments.report import Claim, Report, Row, judge, stem, summarise
+from streamshed_lab.experiments.report import Report, Row, stem, summarise
+from streamshed_lab.experiments.verdicts import Claim, judge
 from streamshed_lab.workloads.regions import NAMES
 
 STEP = 50
@@ -48,8 +49,7 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
     report.runs(name, runs)
     for value in ("average", "quartiles"):
         summary = summarise(runs, ["memory", "policy"], value)
-        report.summary(f"{name}_{value}", summary)
-        report.chart(f"{name}_{value}", summary, "memory", value, "policy")
+        report.chart(summary, "memory", value, "policy")
     scarce = [run for run in runs if run["memory"] < max(scale.memories)]
     return [
         _smallest(scarce, "average", "7a", "errors in windowed averages"),

@@ -13,8 +13,9 @@ from streamshed.engine.batch import Batch
 from streamshed.engine.ingest import key_hash
 from streamshed.kernels.hashing import secret_of
 from streamshed_lab.baselines import BASELINES, Baseline, Query
-from streamshed_lab.experiments.report import Claim, Report, judge, markdown_table
+from streamshed_lab.experiments.report import Report, markdown_table
 from streamshed_lab.experiments.snjoin.running import SN, Scale
+from streamshed_lab.experiments.verdicts import Claim, judge
 
 NO, YES, MORE = "x", "✓", "✓✓"
 PAPER = {
@@ -60,7 +61,6 @@ def figure_10(scale: Scale, report: Report) -> list[Claim]:
         for feature, said in PAPER.items()
         for place, operator in enumerate(operators)
     }
-    report.page("fig10_features", f"# What each operator supports\n\n{table}\n")
     why = (
         "Tried on a small join: an operator is symmetric, insensitive to rates and in no need of "
         "another plan if it holds as much whatever the order of the streams; it reduces the delay "

@@ -15,15 +15,7 @@ from streamshed.engine.batch import Batch
 from streamshed.errors import InputError
 from streamshed.kernels.core import NONE
 from streamshed_lab.baselines import Baseline, MJoin, XJoinTree
-from streamshed_lab.experiments.report import (
-    Claim,
-    Report,
-    Row,
-    judge,
-    markdown_table,
-    stem,
-    summarise,
-)
+from streamshed_lab.experiments.report import Report, Row, markdown_table, stem, summarise
 from streamshed_lab.experiments.snjoin.running import (
     FULL_AFTER,
     MJ,
@@ -40,6 +32,15 @@ from streamshed_lab.experiments.snjoin.running import (
     sensor_query,
     sensors,
     timed,
+)
+from streamshed_lab.experiments.verdicts import (
+    QUARTER,
+    Claim,
+    Number,
+    Reading,
+    judge,
+    near,
+    reading,
 )
 from streamshed_lab.workloads import SensorWorkload, traces
 
@@ -67,15 +68,12 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
     name = stem("fig06", "variable-arity", readings=scale.readings)
     report.runs(name, runs)
     summary = summarise(runs, ["workload", "streams", "operator"], "nanoseconds")
-    report.summary(name, summary)
     report.chart(
-        name,
         [row for row in summary if row["workload"] != MOTES],
         "streams",
         "nanoseconds",
         "operator",
         ["workload"],
-        y_label="ns per tuple",
         log=True,
     )
     return _claims_6(runs, max(scale.many))
@@ -115,10 +113,12 @@ def _claims_6(runs: list[Row], most: int) -> list[Claim]:
     table += "\n\nDropped, and results, at the work that SNJoin does for all tuples."
     found = {(run["workload"], run["operator"]): run for run in runs if run["streams"] == most}
 
-    def more(operator: str, least: float) -> dict[str, bool]:
+    def more(operator: str, said: float) -> dict[Reading, Number]:
         return {
-            f"{workload}, {most:,} sensors": found[workload, SN]["results"]
-            >= least * max(1, found[workload, operator]["results"])
+            reading(values=workload).at(f"{most:,} sensors"): near(
+                found[workload, SN]["results"] / max(1, found[workload, operator]["results"]) - 1,
+                said,
+            )
             for workload in (MOVING, OWN)
         }
 
@@ -128,16 +128,23 @@ def _claims_6(runs: list[Row], most: int) -> list[Claim]:
         "is far smaller; its operators ran inside a system that adds to every tuple's cost."
     )
     return [
-        judge("6c", "SNJoin's output is 60 % above MJoin's", table, more(MJ, 1.6), why),
+        judge("6c", "SNJoin's output is 60 % above MJoin's", table, more(MJ, 0.6), why, QUARTER),
         judge(
-            "6c", "SNJoin's output is 150 % above that of XJoin trees", table, more(XJ, 2.5), why
+            "6c",
+            "SNJoin's output is 150 % above that of XJoin trees",
+            table,
+            more(XJ, 1.5),
+            why,
+            QUARTER,
         ),
         judge(
             "6a, 6b",
             "SNJoin has the least delay and the lowest drop rate, at every number of sensors",
             table,
             {
-                f"{run['workload']}, {run['streams']:,}, {run['operator']}": run["dropped"] > 0
+                reading(values=run["workload"]).at(f"{run['streams']:,}, {run['operator']}"): (
+                    run["dropped"] > 0
+                )
                 for run in runs
                 if run["operator"] != SN
             },
@@ -172,7 +179,6 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
             )
     name = stem("fig07", "changing-sets", sensors=streams, minutes=scale.minutes)
     report.runs(name, runs)
-    report.summary(name, runs)
     return _claims_7(runs, changes)
 
 
@@ -256,8 +262,22 @@ def _claims_7(runs: list[Row], changes: int) -> list[Claim]:
             "7",
             "streams that join and leave cost SNJoin no more than 4 % of its results",
             f"{fewer:.1%} fewer results for each tuple.\n\n{table}",
-            {"results": fewer <= 0.04},
+            {"results": Number(fewer, high=0.04)},
         ),
-        judge("7", "they cost MJoin 25 % of its output", table, {MJ: lost[MJ] >= 0.2}, why),
-        judge("7", "they cost XJoin trees 50 % of their output", table, {XJ: lost[XJ] >= 0.4}, why),
+        judge(
+            "7",
+            "they cost MJoin 25 % of its output",
+            table,
+            {MJ: near(lost[MJ], 0.25)},
+            why,
+            QUARTER,
+        ),
+        judge(
+            "7",
+            "they cost XJoin trees 50 % of their output",
+            table,
+            {XJ: near(lost[XJ], 0.5)},
+            why,
+            QUARTER,
+        ),
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import streamshed as ss
-from streamshed_lab.experiments.report import Claim, Report, Row
+from streamshed_lab.experiments.report import Report, Row
 from streamshed_lab.experiments.star.scale import Scale
+from streamshed_lab.experiments.verdicts import Claim, judge
 from streamshed_lab.offline.star import Budget, optimum, read_star
 from streamshed_lab.workloads import StarExample
 
@@ -33,7 +34,6 @@ def example(scale: Scale, report: Report) -> list[Claim]:
         for name, (results, importance) in made.items()
     ]
     report.runs("example", runs)
-    report.summary("example", runs)
     for line in best.path().splitlines():
         report.progress(line)
 
@@ -42,23 +42,23 @@ def example(scale: Scale, report: Report) -> list[Claim]:
 
     least, most = made["sja-s, least important"], made["sja-s, most important"]
     return [
-        Claim(
+        judge(
             "example",
             "the exact result has 15 tuples of importance 43",
             said("the join"),
-            made["the join"] == (15, 43) == tuple(star.exact()),
+            {"": made["the join"] == (15, 43) == tuple(star.exact())},
         ),
-        Claim(
+        judge(
             "example",
             "the optimal one has 11 of importance 38",
             said("ossj"),
-            made["ossj"] == (11, 38),
+            {"": made["ossj"] == (11, 38)},
         ),
-        Claim(
+        judge(
             "example",
             "the one by semantic load shedding has 12, of importance 34",
             f"{most[0]} of importance {least[1]:g} to {most[1]:g}",
-            most[0] == least[0] == 12 and {least[1], most[1]} <= set(SIZES_ALLOW),
+            {"": most[0] == least[0] == 12 and {least[1], most[1]} <= set(SIZES_ALLOW)},
             "Plans that make 12 results are not equally important; the paper's is one of them.",
         ),
     ]

@@ -1,0 +1,289 @@
+"""The report: verdicts and figures of all papers as one HTML file, and the verdicts as data.
+
+Both are made of the records that figures leave (`streamshed_lab.experiments.report`), so that
+papers and figures can be run one by one, and again.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import altair as alt
+
+from streamshed.charts import Markup, Part, write_html
+from streamshed_lab.experiments.report import Paper, Record, markdown_table
+from streamshed_lab.experiments.verdicts import Claim, Tally, tally
+
+STORED = Path(__file__).parents[1] / "verdicts.json"
+"""The verdicts of the last full run, in the repository."""
+COLUMNS = 3
+"""Panels of a chart side by side."""
+
+_STYLE = """<style>
+.verdicts td, .verdicts th { text-align: left; vertical-align: top; }
+.yes { color: light-dark(#17692b, #6fd48a); } .no { color: light-dark(#9b1c1c, #ff9a9a); }
+details { margin: .25rem 0; } h3 { margin-top: 2.5rem; } .about { color: #888; }
+@media print { details > * { display: block; } figure, tr { break-inside: avoid; } }
+</style>"""
+
+
+def read_records(folder: Path, papers: Mapping[str, Paper[Any]]) -> dict[str, list[Record]]:
+    """The records in the folders of papers, in the order of their figures."""
+    found: dict[str, list[Record]] = {}
+    for name, paper in papers.items():
+        for figure in paper.figures:
+            path = folder / name / f"figure_{figure}.json"
+            if path.exists():
+                record = json.loads(path.read_text(encoding="utf-8"))
+                found.setdefault(name, []).append(record)
+    return found
+
+
+def verdicts(records: Mapping[str, Sequence[Record]], papers: Mapping[str, Paper[Any]]) -> Record:
+    """The claims of all papers and what became of them, with how many hold."""
+    told = {}
+    for name, figures in records.items():
+        tried = [{key: value for key, value in one.items() if key != "charts"} for one in figures]
+        told[name] = {
+            "title": papers[name].title,
+            "complete": len(figures) == len(papers[name].figures),
+            "tally": asdict(_tally(figures, papers[name])),
+            "figures": tried,
+        }
+    return told
+
+
+def write_verdicts(path: Path, told: Record) -> Path:
+    """Write the verdicts as JSON."""
+    path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def stored_verdicts() -> Record:
+    """The verdicts of the last full run."""
+    found: Record = json.loads(STORED.read_text(encoding="utf-8"))
+    return found
+
+
+def _claims(figures: Iterable[Record]) -> list[Claim]:
+    return [Claim.from_json(claim) for figure in figures for claim in figure["claims"]]
+
+
+def _tally(figures: Sequence[Record], paper: Paper[Any]) -> Tally:
+    return tally(_claims(figures), paper.plain)
+
+
+def tallies(
+    records: Mapping[str, Sequence[Record]], papers: Mapping[str, Paper[Any]]
+) -> dict[str, Tally]:
+    """How many claims of each paper hold."""
+    return {name: _tally(figures, papers[name]) for name, figures in records.items()}
+
+
+def verdicts_markdown(told: Record) -> str:
+    """The verdicts in Markdown: how many hold of each paper, and each claim with its outcome."""
+    counts = []
+    for paper in told.values():
+        held = Tally(**paper["tally"])
+        best = ", ".join(f"{name} {answer}" for name, answer in held.reading.items())
+        counts.append(
+            [
+                paper["title"],
+                str(held.claims),
+                str(held.plain),
+                f"{held.best} ({best})" if best else str(held.best),
+                str(held.sometimes),
+                f"{held.cells[0]} of {held.cells[1]}",
+                _made_at(paper["figures"]),
+            ]
+        )
+    heads = ["paper", "claims", "hold as first read", "hold under the best single reading"]
+    heads += ["hold under some reading", "cells", "run"]
+    parts = [markdown_table(heads, counts)]
+    for paper in told.values():
+        rows = [
+            [_figure_name(claim.figure), _one_line(claim.says), claim.outcome]
+            for claim in _claims(paper["figures"])
+        ]
+        parts += ["", f"## {paper['title']}", "", markdown_table(["figure", "claim", "here"], rows)]
+    return "\n".join(parts) + "\n"
+
+
+def _made_at(figures: Sequence[Record]) -> str:
+    """Commits, dates and extent of some runs, in a line."""
+    commits = ", ".join(dict.fromkeys(figure["commit"] for figure in figures))
+    dates = sorted(figure["date"][:10] for figure in figures)
+    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    quick = sum(figure["quick"] for figure in figures)
+    extent = f"; quick: {quick} of {len(figures)} figures" if quick else ""
+    return f"{commits}, {span}{extent}"
+
+
+def write_page(
+    path: Path, records: Mapping[str, Sequence[Record]], papers: Mapping[str, Paper[Any]]
+) -> Path:
+    """Write the report as one HTML file that loads nothing."""
+    parts: list[Part] = [Markup(_STYLE)]
+    parts.append(
+        "What five papers claim, how they were read, and what was measured. A claim holds under a "
+        "reading if it holds in all cells of the paper's figure; numbers agree within the "
+        "tolerance that is said, on both sides."
+    )
+    counts = []
+    for name, figures in records.items():
+        held = _tally(figures, papers[name])
+        link = f'<a href="#{name}">{html.escape(papers[name].title)}</a>'
+        counts.append([link, html.escape(str(held)), html.escape(_made_at(figures))])
+    parts.append(_table(["paper", "claims", "run"], counts))
+    for name, figures in records.items():
+        parts.append(Markup(f'<h2 id="{name}">{html.escape(papers[name].title)}</h2>'))
+        if docs := papers[name].about:
+            folded = f"<details><summary>What was decided</summary><pre>{html.escape(docs)}</pre>"
+            parts.append(Markup(folded + "</details>"))
+        for figure in figures:
+            parts += _figure_parts(figure)
+    return write_html(path, "Streamshed: the papers reproduced", *parts)
+
+
+def _figure_parts(figure: Record) -> list[Part]:
+    title = f"{_figure_name(figure['figure'])}. {figure['about']}"
+    parts: list[Part] = [Markup(f"<h3>{html.escape(title)}</h3>")]
+    parts += [_chart(title, chart) for chart in figure["charts"]]
+    rows, last = [], ""
+    for told in figure["claims"]:
+        claim = Claim.from_json(told)
+        shade = "yes" if claim.holds else "no"
+        measured = "" if claim.measured == last else _markdown(claim.measured)
+        last = claim.measured
+        readings = "".join(_outcome_line(one) for one in told["outcomes"])
+        said = "".join(
+            f"<p>{html.escape(text)}</p>" for text in (claim.tolerance, claim.why) if text
+        )
+        ours = " (ours, not the paper's)" if claim.ours else ""
+        rows.append(
+            [
+                html.escape(claim.says + ours),
+                f'<span class="{shade}">{html.escape(claim.outcome)}</span>',
+                f"{said}<details><summary>readings and cells</summary><ul>{readings}</ul></details>"
+                + (f"<details><summary>measured</summary>{measured}</details>" if measured else ""),
+            ]
+        )
+    parts.append(_table(["claim", "here", "how"], rows))
+    scale = ", ".join(f"{name} {_short(value)}" for name, value in figure["scale"].items())
+    ran = f"{figure['date']}, commit {figure['commit']}, {figure['seconds']:g} s"
+    ran += f" ({figure['processor']:g} s of processor time)"
+    ran += f", {figure['machine']}{', quick' if figure['quick'] else ''}. {scale}"
+    parts.append(Markup(f'<p class="about">{html.escape(ran)}</p>'))
+    return parts
+
+
+def _outcome_line(outcome: Mapping[str, Any]) -> str:
+    """A reading, and the cells in which a claim holds or not, with their numbers."""
+    how = ", ".join(f"{name} {answer}" for name, answer in outcome["reading"].items())
+    cells = []
+    for cell in outcome["cells"]:
+        number = ""
+        if "value" in cell:
+            low, high = (_limit(cell.get(end)) for end in ("low", "high"))
+            number = f": {cell['value']:.3g} (to be {low} to {high})"
+        mark = "yes" if cell["holds"] else "no"
+        name = html.escape(cell["name"] + number) or ("holds" if cell["holds"] else "fails")
+        cells.append(f'<span class="{mark}">{name}</span>')
+    return f"<li>{html.escape(how) + ': ' if how else ''}{'; '.join(cells)}</li>"
+
+
+def _limit(limit: float | None) -> str:
+    return "any" if limit is None else f"{limit:.3g}"
+
+
+def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
+    """Lines with error bars, the exact result dashed, the paper's numbers as crosses."""
+    rows = chart["rows"]
+    numeric = all(isinstance(row["x"], int | float) for row in rows)
+    scale = alt.Scale(type="symlog") if chart["log"] else alt.Scale(zero=True)
+    many = sorted({row["panel"] for row in rows if row["panel"]})
+    width = 240 if many else 420
+    kind: Literal["quantitative", "ordinal"] = "quantitative" if numeric else "ordinal"
+    x = alt.X("x", type=kind, title=chart["x"])
+    x = x.scale(zero=False) if numeric else x.sort(None)
+    y = alt.Y("y:Q", title=chart["y"], scale=scale)
+    lines = list(dict.fromkeys(row["line"] for row in rows))
+    chosen = alt.selection_point(fields=["line"], bind="legend")
+    color = alt.Color("line:N", title=None, sort=lines)
+    base = alt.Chart().encode(
+        x=x, color=color, opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12))
+    )
+    told = [alt.Tooltip("line:N"), alt.Tooltip("x", type=kind, title=chart["x"])]
+    told += [alt.Tooltip("y:Q", title=chart["y"], format=",.4~g"), alt.Tooltip("deviation:Q")]
+    drawn = base.transform_filter("datum.kind != 'paper'")
+    dash = alt.StrokeDash(
+        "kind:N", legend=None, scale=alt.Scale(domain=["measured", "exact"], range=[[1, 0], [6, 4]])
+    )
+    layers = [
+        drawn.mark_line(point=True).encode(y=y, strokeDash=dash, tooltip=told),
+        drawn.transform_filter("datum.deviation > 0")
+        .transform_calculate(low="datum.y - datum.deviation", high="datum.y + datum.deviation")
+        .mark_rule()
+        .encode(y=alt.Y("low:Q", title=chart["y"]), y2="high:Q"),
+        base.transform_filter("datum.kind == 'paper'")
+        .mark_point(shape="cross", size=90, filled=True)
+        .encode(y=y, tooltip=told),
+    ]
+    layered = alt.layer(*layers).properties(width=width, height=200)
+    data = alt.InlineData(rows)
+    if many:
+        facet = alt.Facet("panel:N", title=None, sort=many)
+        picture: Any = layered.facet(facet=facet, columns=COLUMNS, data=data)
+        picture = picture.resolve_scale(y="independent")
+    else:
+        picture = layered.properties(data=data)
+    heading = alt.Title(title, subtitle="Click a name to see its line alone.")
+    described = f"{title} {chart['y']} by {chart['x']}: {', '.join(lines)}."
+    shown: alt.TopLevelMixin = picture.add_params(chosen).properties(
+        title=heading, description=described
+    )
+    return shown
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A table of cells that are HTML."""
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in heads)
+    body = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return Markup(
+        f'<div class="scroll" tabindex="0"><table class="verdicts"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _markdown(text: str) -> str:
+    """Paragraphs and tables of Markdown as HTML."""
+    found = []
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        if len(lines) > 1 and re.fullmatch(r"[|\- ]+", lines[1]):
+            cells = [
+                [html.escape(cell.strip()) for cell in row.strip("|").split("|")] for row in lines
+            ]
+            found.append(_table([html.unescape(cell) for cell in cells[0]], cells[2:]).text)
+        else:
+            found.append(f"<p>{html.escape(block)}</p>")
+    return "".join(found)
+
+
+def _figure_name(figure: str) -> str:
+    return f"Figure {figure}" if figure[0].isdigit() else figure.capitalize()
+
+
+def _one_line(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _short(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 200 else text[:200] + "…"

@@ -1,0 +1,173 @@
+"""The online policies of section 3.2, step by step, with matches counted as one likes.
+
+The number of matches mn() of a row is taken "in the opposite window". Our engine counts the rows
+that are held there (`among="held"`); if the window is Rʷ, all rows that came in the last m units
+of time, shed or not, count (`among="window"`). That is known of the streams alone, but takes memory
+that the paper does not charge. This is a plain version for a relation that does not change; with
+rows that are held it makes what the engine makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Among = Literal["held", "window"]
+Rule = Literal["simp", "simpprob", "dimpprob", "dgl"]
+Facts = npt.NDArray[np.int64]
+
+
+class Window:
+    """The rows that are held of a stream, and how often values came of late.
+
+    Args:
+        facts: by (value, value of the other stream): how many facts join them.
+        room: rows that it may hold.
+        lifetime: of rows.
+    """
+
+    def __init__(self, facts: Facts, room: int, lifetime: int) -> None:
+        self.facts, self.room, self.lifetime = facts, room, lifetime
+        fields = ("value", "importance", "time", "priority", "since", "matches")
+        self.rows: dict[str, npt.NDArray[np.float64]] = {name: np.empty(0) for name in fields}
+        self.came = np.zeros(facts.shape[0])
+        self.recent: list[tuple[int, int]] = []
+
+    @property
+    def values(self) -> npt.NDArray[np.int64]:
+        """The values of the rows that are held."""
+        return self.rows["value"].astype(np.int64)
+
+    def expire(self, now: int) -> None:
+        """Let go of what is over."""
+        self.keep(self.rows["time"] > now - self.lifetime)
+        while self.recent and self.recent[0][0] <= now - self.lifetime:
+            self.came[self.recent.pop(0)[1]] -= 1
+
+    def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
+        """Keep some rows only."""
+        if not chosen.all():
+            self.rows = {name: column[chosen] for name, column in self.rows.items()}
+
+    def counted(self, among: Among) -> npt.NDArray[np.float64]:
+        """By value, how many rows count as those of the window."""
+        if among == "window":
+            return self.came
+        return np.bincount(self.values, minlength=self.came.size).astype(np.float64)
+
+
+def importance_made(
+    tables: Mapping[str, pa.Table],
+    relation: pa.Table,
+    rule: Rule,
+    *,
+    rows: int,
+    lifetime: int,
+    among: Among = "held",
+    gain_loss: tuple[float, float] = (200.0, 0.5),
+) -> float:
+    """The importance of all results of two streams that come in turn, a row each at every time.
+
+    Args:
+        tables: `r` and `s`, with `time`, the joining attribute, and `importance`.
+        relation: pairs of `a` and `b`.
+        rule: SIMP, SIMPPROB, DIMPPROB or DGL.
+        rows: that each window may hold.
+        lifetime: of rows, m.
+        among: which rows of the opposite window are matches.
+        gain_loss: α and β of DGL.
+    """
+    a, b = (relation[name].to_numpy() for name in ("a", "b"))
+    streams = [_columns(tables["r"], "a"), _columns(tables["s"], "b")]
+    size = 1 + int(max(column.max(initial=0) for column in (a, b, streams[0][0], streams[1][0])))
+    facts = np.zeros((size, size), np.int64)
+    np.add.at(facts, (a, b), 1)
+    windows = [Window(facts, rows, lifetime), Window(facts.T.copy(), rows, lifetime)]
+    made = 0.0
+    for now in range(len(streams[0][0])):
+        for position in (0, 1):
+            value, importance = (column[now] for column in streams[position])
+            made += _arrive(
+                windows[position],
+                windows[1 - position],
+                now,
+                int(value),
+                float(importance),
+                rule,
+                among,
+                gain_loss,
+            )
+    return made
+
+
+def _columns(table: pa.Table, attribute: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    return table[attribute].to_numpy(), table["importance"].to_numpy()
+
+
+def _arrive(
+    own: Window,
+    other: Window,
+    now: int,
+    value: int,
+    importance: float,
+    rule: Rule,
+    among: Among,
+    gain_loss: tuple[float, float],
+) -> float:
+    """Let a row arrive; returns the importance of the results that it makes."""
+    for window in (own, other):
+        window.expire(now)
+    if not own.facts[value].any():
+        return 0.0  # pre-filtering
+    alpha, beta = gain_loss
+    met = own.facts[value][other.values]
+    made = float((met * np.minimum(importance, other.rows["importance"])).sum())
+    matches = float(own.facts[value] @ other.counted(among))
+    own.recent.append((now, value))
+    own.came[value] += 1
+    if rule == "dgl" and (raised := met > 0).any():
+        came = own.counted(among)
+        if among == "held":  # the newcomer counts for others from its arrival on
+            came[value] += 1
+        counts = other.facts @ came
+        held = other.rows
+        lost = beta * np.maximum(0, now - 1 - held["since"])
+        left = held["time"] + other.lifetime - now
+        gained = held["importance"] * counts[other.values] * left / alpha
+        held["priority"] = np.where(
+            raised, np.maximum(0, held["priority"] - lost) + gained, held["priority"]
+        )
+        held["since"] = np.where(raised, now, held["since"])
+    counted = 0.0 if rule == "simp" else matches
+    priority = importance if rule == "simp" else importance * matches
+    newcomer = (value, importance, now, priority, now, counted)
+    if len(own.values) == own.room:
+        standing = _standing(own, other, now, rule, among, beta)
+        lowest = min(range(own.room), key=lambda place: (*standing[place], own.rows["time"][place]))
+        if (priority, importance, counted) < standing[lowest]:
+            return made
+        own.keep(np.arange(own.room) != lowest)
+    own.rows = {
+        name: np.append(column, field)
+        for (name, column), field in zip(own.rows.items(), newcomer, strict=True)
+    }
+    return made
+
+
+def _standing(
+    own: Window, other: Window, now: int, rule: Rule, among: Among, beta: float
+) -> list[tuple[float, float, float]]:
+    """By row that is held its priority, importance and matches as they are."""
+    held = own.rows
+    priority, matches = held["priority"], held["matches"]
+    if rule in ("dimpprob", "dgl"):
+        matches = (own.facts @ other.counted(among))[own.values]
+    if rule == "dimpprob":
+        priority = held["importance"] * matches
+    if rule == "dgl":
+        priority = np.maximum(0, priority - beta * (now - held["since"]))
+    return list(zip(priority.tolist(), held["importance"].tolist(), matches.tolist(), strict=True))
