@@ -21,11 +21,27 @@ from streamshed_lab.experiments.report import Report, Row, markdown_table, stem,
 from streamshed_lab.experiments.verdicts import Reading
 from streamshed_lab.workloads import ExistenceWorkload
 
+QUEUE = 100
+"""Rows that may wait where the speed of the join is bounded."""
 Means = dict[tuple[Any, ...], float]
 
 
-def measure(workload: ExistenceWorkload, memories: Iterable[int], report: Report) -> list[Row]:
-    """Run every policy at every memory size on one workload."""
+def measure(
+    workload: ExistenceWorkload,
+    memories: Iterable[int],
+    report: Report,
+    policies: Iterable[str] = tuple(POLICIES),
+    speed: float | None = None,
+) -> list[Row]:
+    """Run policies at every memory size on one workload.
+
+    Args:
+        workload: makes the streams.
+        memories: rows of each window.
+        report: is told of it.
+        policies: which; all of them by default.
+        speed: rows that the join takes in a second, if that is bounded.
+    """
     report.progress(
         f"{workload.streams} streams, rate {workload.rate:g}, α {workload.alpha:g}, spread "
         f"{workload.spread:g} s, orders {workload.repertoire or 'all'}, seed {workload.seed}"
@@ -45,8 +61,8 @@ def measure(workload: ExistenceWorkload, memories: Iterable[int], report: Report
     }
     measured = []
     for rows in memories:
-        for policy in POLICIES:
-            results = count_results(tables, WINDOW, rows, policy, workload.seed)
+        for policy in policies:
+            results = count_results(tables, WINDOW, rows, policy, workload.seed, speed)
             share = results / exact if exact else 1.0
             measured.append(
                 setting | {"rows": rows, "policy": policy, "results": results, "share": share}
@@ -55,10 +71,17 @@ def measure(workload: ExistenceWorkload, memories: Iterable[int], report: Report
 
 
 def count_results(
-    tables: Mapping[str, pa.Table], window: float, rows: int | None, policy: str, seed: int
+    tables: Mapping[str, pa.Table],
+    window: float,
+    rows: int | None,
+    policy: str,
+    seed: int,
+    speed: float | None = None,
 ) -> int:
     """Count the results of one join; without a budget there is nothing to shed."""
     joined = key_join(tables, window)
+    if speed is not None:
+        joined = joined.queue(rows=QUEUE).throttle(rows_per_second=speed)
     if rows is not None:
         joined = joined.keep(rows=rows).shed(POLICIES[policy]).seed(seed)
     return joined.count(dict(tables)).results

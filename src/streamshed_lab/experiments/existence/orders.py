@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from streamshed_lab.experiments.existence.measuring import (
     ALIKE,
     HERE,
+    Means,
     ep_is_best,
     means,
     measure,
@@ -19,16 +21,20 @@ from streamshed_lab.experiments.existence.measuring import (
 )
 from streamshed_lab.experiments.existence.scale import (
     BOTH,
+    EPS,
     OF_EP,
     OF_RIVALS,
     POLICIES,
     Scale,
+    Variant,
     settings_as_read,
     workloads_as_read,
 )
-from streamshed_lab.experiments.report import Report, markdown_table
+from streamshed_lab.experiments.report import Report, markdown_table, summarise
 from streamshed_lab.experiments.verdicts import Claim, Reading, judge
 
+SPEED = 84.0
+"""Rows that the paper's machine takes in a second: all five streams at 16.7 tuples/s each."""
 MORE = "More is taken as: a larger mean over seeds, in every cell."
 
 
@@ -169,26 +175,38 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
 
 def figure_7(scale: Scale, report: Report) -> list[Claim]:
     """Results by arrival rate."""
-    runs = []
+    runs, limited = [], []
     for hold in ("seconds", "rows"):
         for rate in scale.rates:
             for workload in workloads_as_read(scale):
                 spread = workload.spread * (10.0 / rate if hold == "rows" else 1.0)
                 faster = replace(workload, rate=rate, spread=spread)
-                for row in measure(faster, [500], report):
-                    runs.append(row | {"hold": hold, "spread": workload.spread})
+                said = {"hold": hold, "spread": workload.spread}
+                runs += [row | said for row in measure(faster, [500], report)]
+                slow = measure(faster, [500], report, EPS.values(), SPEED)
+                limited += [row | said for row in slow]
     by = ("hold", "orders", "spread", "rate")
     summary = write_figure(report, "fig07", runs, scale, by, streams=5, rows=500, alpha=0.0)
     mean, exact = means(summary, by)
+    bounded = summarise(limited, [*by, "policy"], "results")
+    slower = {tuple(row[c] for c in (*by, "policy")): row["results_mean"] for row in bounded}
     settings: Mapping[Reading, tuple[Any, ...]] = {
         Reading((*said.said, ("spread held in", hold))): (hold, *key)
         for hold in ("seconds", "rows")
         for said, key in settings_as_read(scale).items()
     }
     cells = {f"{rate:g}/s": (rate,) for rate in scale.rates}
+    shown = [(policy, rate) for policy in EPS.values() for rate in scale.rates]
     low, high = min(scale.rates), max(scale.rates)
     ends = {f"{s}, {r:g}/s": (*key, r) for s, key in settings.items() for r in (low, high)}
     table = results_table(mean, exact, ends, "500 rows")
+
+    def rises(found: Means, at: tuple[Any, ...], v: Variant) -> bool:
+        """Whether EP's results grow up to 16.7 tuples/s, and fall slightly beyond."""
+        slow, best, fast = (found[*at, rate, v.ep] for rate in (low, 16.7, high))
+        return slow < best and 0.75 * best <= fast < best
+
+    processors = {"unlimited": mean, f"{SPEED:g} rows/s": slower}
     return [
         judge(
             "7",
@@ -220,21 +238,23 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
         judge(
             "7",
             "EP improves up to 16.7 tuples/s and degrades slightly beyond",
-            table,
-            tried(
-                settings,
-                HERE,
-                OF_EP,
-                lambda at, v: (
-                    mean[*at, 16.7, v.ep] > mean[*at, low, v.ep]
-                    and 0.75 * mean[*at, 16.7, v.ep]
-                    <= mean[*at, high, v.ep]
-                    < mean[*at, 16.7, v.ep]
-                ),
+            table
+            + "\n\n"
+            + markdown_table(
+                [f"{SPEED:g} rows/s are taken", *(f"{p}, {r:g}/s" for p, r in shown)],
+                [
+                    [str(s), *(f"{slower[*key, r, p]:,.0f}" for p, r in shown)]
+                    for s, key in settings.items()
+                ],
             ),
-            "The paper explains the drop by its machine's processing rate. Here a join runs in its "
-            "own time and never falls behind, so that this drop cannot be reproduced; any other "
-            "one here has another cause.",
+            {
+                Reading((*said.said, ("processor", name))): holds
+                for name, found in processors.items()
+                for said, holds in tried(settings, HERE, OF_EP, partial(rises, found)).items()
+            },
+            "The paper explains the drop by its machine's processing rate. Without a limit a join "
+            "runs in its own time and never falls behind; with one of 5 times 16.7 rows a second, "
+            "what comes faster waits in a queue of 100 rows, and the queue sheds.",
             "Slightly is taken as: by at most a quarter.",
         ),
     ]

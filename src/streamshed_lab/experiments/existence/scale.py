@@ -37,7 +37,7 @@ POLICIES: Mapping[str, Policy] = {
     "density": Density(),
 }
 """The paper's and its rivals, in both readings; `oldest` and `density` are beside them."""
-PLAIN = {"completed": "last row", "frequency": "all windows"}
+PLAIN = {"completed": "last row", "frequency": "all windows", "processor": "unlimited"}
 """How the paper was read at first."""
 
 

@@ -26,7 +26,7 @@ SUBSET: Mapping[str, Policy] = {
     "Aging": Oldest(),
     "Rand": Random(),
 }
-PLAIN = {"queue": "shared, by results added"}
+PLAIN = {"queue": "shared, by results added", "gap": "times as many, of shares"}
 """How the paper was read at first."""
 ABOUT = 0.2
 ALIKE = "About is taken as: within a fifth."

@@ -160,18 +160,27 @@ def figure_4(scale: Scale, report: Report) -> list[Claim]:
     report.runs(name, runs)
     compared = Compared(runs, "skew", "share", ".3f")
     means = compared.means()
+    rows = Compared(runs, "skew")
+    made = rows.means()
     gap = [means[s, "MSketch"] / means[s, "Rand"] for s in compared.settings()]
+    gaps = {
+        "times as many, of shares": gap,
+        "output rows": [made[s, "MSketch"] - made[s, "Rand"] for s in compared.settings()],
+    }
     names = [str(setting) for setting in compared.settings()]
     skewed = Compared([run for run in runs if run["skew"] != names[0]], "skew", "share", ".3f")
-    table = compared.table() + "\n\nThe part of the exact results that is made."
+    table = compared.table() + "\n\nThe part of the exact results that is made.\n\n"
+    table += rows.table() + "\n\nThe results, as charts show them."
+    report.chart(summarise(runs, ["skew", "policy"], "results"), "skew", "results", "policy")
     return [
         judge(
             "4",
             "the gap between MSketch and the others increases with the skew",
             table,
             {
-                f"{low} to {high}": before < after
-                for low, high, before, after in zip(names, names[1:], gap, gap[1:], strict=False)
+                reading(gap=kind).at(f"{low} to {high}"): before < after
+                for kind, by in gaps.items()
+                for low, high, before, after in zip(names, names[1:], by, by[1:], strict=False)
             },
             f"Times as many as Rand: {', '.join(f'{by:.2f}' for by in gap)}. With the largest skew "
             "more than half of all tuples have the values at the centre of their region: a quarter "
