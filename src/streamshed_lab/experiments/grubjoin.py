@@ -113,7 +113,20 @@ def _improvements(
     """
     report.runs(name, runs)
     ours, theirs = summarise(runs, by, "grubjoin"), summarise(runs, by, "randomdrop")
-    report.chart(ours, by[-1], "grubjoin", by[0])
+    lines = [
+        {part: row[part] for part in by}
+        | {
+            "operator": name,
+            "output_mean": row[f"{measure}_mean"],
+            "output_deviation": row[f"{measure}_deviation"],
+        }
+        for name, measure, rows in (
+            ("GrubJoin", "grubjoin", ours),
+            ("RandomDrop", "randomdrop", theirs),
+        )
+        for row in rows
+    ]
+    report.chart(lines, by[-1], "output", "operator", by[:-1])
     rows: list[Row] = []
     for one, other, spent in zip(ours, theirs, summarise(runs, by, "work"), strict=True):
         gain = one["grubjoin_mean"] / max(1e-9, other["randomdrop_mean"]) - 1

@@ -198,6 +198,7 @@ LABELS = {
     "part": "length b of basic windows (s)",
     "probes": "probes per reading",
     "rate": "arrival rate (tuples/s of each stream)",
+    "reduction": "reduction (%; drop rate in points)",
     "results": "results",
     "rows": "memory (rows of each stream)",
     "seconds": "processor time (s)",

@@ -134,6 +134,19 @@ def figure_9(scale: Scale, report: Report) -> list[Claim]:
     limited = {sensors: by_heads[sensors, "limited"] for sensors in scale.sizes}
     free = {sensors: by_heads[sensors, "without limits"] for sensors in scale.sizes}
     table = _beside(limited, free)
+    report.chart(
+        [
+            {"sensors": row["sensors"], "heads": row["heads"], "measure": measure}
+            | {"reduction_mean": row[measure]}
+            for row in rows
+            for measure in MEASURES
+        ],
+        "sensors",
+        "reduction",
+        "measure",
+        ["heads"],
+        paper={(n, measure): _of_paper(n, measure) for n in scale.sizes for measure in MEASURES},
+    )
     largest = max(scale.sizes)
     return [
         judge(
