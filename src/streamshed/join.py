@@ -515,7 +515,8 @@ time='ts')
             rows: The most rows that may wait. If there are more, the queue sheds the one that the
                 policy ranks lowest, or any at random if the policy is `random` or makes a sample.
             per: `"stream"` gives each stream a queue of so many rows, and lets the streams take
-                turns; `"join"` lets all share one.
+                turns, which is not the order of time: allow for it by `within(…, late=…)`.
+                `"join"` lets all share one.
 
         Example:
             >>> from streamshed import join

@@ -51,9 +51,10 @@ QUICK = Scale(
 )
 
 
-def region_join(seed: int) -> ss.Join:
-    """The paper's query, without a budget."""
-    return ss.join(*NAMES).on(*CONDITIONS).within(WINDOW, time="time", clock="max").seed(seed)
+def region_join(seed: int, late: int = 0) -> ss.Join:
+    """The paper's query, without a budget; rows may be taken so many seconds out of order."""
+    join = ss.join(*NAMES).on(*CONDITIONS)
+    return join.within(WINDOW, time="time", late=late, clock="max").seed(seed)
 
 
 def region_work(scale: Scale, intra: tuple[float, float], seed: int) -> RegionWorkload:
