@@ -136,7 +136,7 @@ def _enter(policy, core, row):  # type: ignore[no-untyped-def]
         policy.standing[entry] += 1
         heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
     else:
-        enter_value(policy, core, row, 1)
+        enter_value(policy, core, row, 1.0)
 
 
 @implements(hooks.on_insert, FrequencyState)
