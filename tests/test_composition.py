@@ -87,6 +87,9 @@ SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
     "partial results": lambda join: join.partial(at_least=2),
     "importance (`weigh`)": lambda join: join.weigh(column="w"),
     "`spill`": lambda join: join.keep(total=30).spill(to=tempfile.mkdtemp()),
+    "order in time (`in_order`, `between`)": lambda join: join.in_order("a", "b"),
+    "rows without a match (`unmatched`)": lambda join: join.unmatched("a", "b"),
+    "first results (`first`)": lambda join: join.first(per="key"),
     "selection": lambda join: join.select("time"),
     "aggregates": lambda join: join,  # of the same results, see `check_aggregates`
 }
@@ -96,6 +99,13 @@ SHEDDING = {
     "`keep(memory=…)`",
     "`queue` with a rate",
     "`throttle` by work or time",
+}
+
+OTHER_RESULTS = {
+    "row windows",
+    "partial results",
+    "order in time (`in_order`, `between`)",
+    "first results (`first`)",
 }
 
 
@@ -157,7 +167,8 @@ def check(kind: Kind, *features: str) -> None:
     ledger = whole.ledger
     assert ledger.balanced
     expected = Counter(map(str, whole.table.to_pylist()))
-    assert sum(expected.values()) == ledger.results
+    alone = sum(stream.unmatched for stream in ledger.streams.values())
+    assert sum(expected.values()) == ledger.results + alone
     for restart in (False, True):
         found, account = driven(join, inputs, restart)
         if "update" not in whole.table.column_names:
@@ -173,7 +184,7 @@ def check(kind: Kind, *features: str) -> None:
         assert sum(stream.stored for stream in ledger.streams.values()) <= 30
     if "`keep(memory=…)`" in features:
         assert 0 < ledger.held_bytes <= ledger.peak_bytes <= join._spec.budget.memory
-    if not sheds and kind in EXACT and not {"row windows", "partial results"} & {*features}:
+    if not sheds and kind in EXACT and not OTHER_RESULTS & {*features}:
         con = duckdb.connect()
         for name, rows in (NAMED | {"facts": FACTS}).items():
             con.register(name, rows)
@@ -234,6 +245,8 @@ def test_what_does_not_compose_says_why(kind: Kind, feature: Feature) -> None:
 @pytest.mark.parametrize(("one", "other"), EXCLUSIVE)
 def test_features_that_exclude_each_other_say_why(one: str, other: str) -> None:
     join = said("shared key", one, other)
+    if "aggregates" in (one, other):
+        join = join.aggregate("a.w", over=100)
     with pytest.raises(ss.SpecError) as raised:
         join.plan({name: rows.schema for name, rows in NAMED.items()})
     assert EXCLUSIVE[one, other] in str(raised.value)

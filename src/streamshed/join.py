@@ -20,14 +20,19 @@ from streamshed.arguments import (
 )
 from streamshed.conditions import PairCondition, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
-from streamshed.errors import SpecError, listed
-from streamshed.plan.capabilities import NO_STREAM_BUDGET
+from streamshed.errors import SpecError, listed, suggestion
+from streamshed.plan.capabilities import NO_NAMES, NO_STREAM_BUDGET
 from streamshed.running import Running
 from streamshed.selection import Selection
 from streamshed.sizes import parse_bytes
 from streamshed.spec import (
+    CERTAIN,
+    PER_KEY,
     Aggregation,
     Budget,
+    First,
+    Interval,
+    Order,
     RowWindows,
     Spec,
     Spill,
@@ -318,6 +323,139 @@ time='ts')
                 f"{listed(streams)}; give a number from 2 to {len(streams)}"
             )
         return self._with(at_least=least)
+
+    def in_order(self, *streams: str, strictly: bool = False) -> Join:
+        """Make only results whose members come in this order of time.
+
+        Args:
+            streams: Two or more streams: a member of each is no later than those that follow.
+            strictly: Whether each has to be earlier than those that follow.
+
+        Example:
+            >>> from streamshed import join
+            >>> said = join("ads", "clicks", "orders").on("k").within("1 hour", time="ts")
+            >>> said.in_order("ads", "clicks", "orders")
+            join('ads', 'clicks', 'orders').on('k').within('1 hour', time='ts')\
+.in_order('ads', 'clicks', 'orders')
+        """
+        method = ".in_order()"
+        named = self._distinct(streams, method)
+        if len(named) < 2:
+            raise SpecError(
+                f"{method}: the streams named are {listed(named)}; name at least two, the earliest "
+                f"first, as in .in_order({listed(self._spec.streams[:2])})"
+            )
+        return self._with(order=Order(named, bool(strictly)))
+
+    def between(
+        self,
+        later: str,
+        earlier: str,
+        least: str | timedelta | int,
+        most: str | timedelta | int,
+        /,
+    ) -> Join:
+        """Make only results in which a member is later than another by something in between.
+
+        Args:
+            later: A stream.
+            earlier: Another stream.
+            least: How much later its member is at least.
+            most: And at most. The windows of `.within` hold besides.
+
+        Example:
+            >>> from streamshed import join
+            >>> said = join("ads", "clicks").on("k").within("1 hour", time="ts")
+            >>> said.between("clicks", "ads", "0 seconds", "10 minutes")
+            join('ads', 'clicks').on('k').within('1 hour', time='ts')\
+.between('clicks', 'ads', 0, '10 minutes')
+        """
+        method = ".between()"
+        one, other = self._distinct((later, earlier), method)
+        said = Interval(
+            one,
+            other,
+            durations.parse(least, f"{method}: the least difference"),
+            durations.parse(most, f"{method}: the largest difference"),
+        )
+        others = [i for i in self._spec.intervals if {i.later, i.earlier} != {one, other}]
+        return self._with(intervals=(*others, said))
+
+    def unmatched(self, *streams: str) -> Join:
+        """Return also the rows of these streams that have no match: outer joins.
+
+        A row that never was a member of a result is returned once, when its window closes, with
+        nulls for the other streams. The column `certain` is false if a row that could have matched
+        it, or the row itself, was shed.
+
+        Args:
+            streams: The streams, which need time windows. Of two streams the first makes the left
+                outer join, and both the full outer join.
+
+        Example:
+            >>> import pyarrow as pa, streamshed as ss
+            >>> joined = ss.join("ads", "clicks").on("k").within(60, time="ts").unmatched("ads")
+            >>> ads = pa.table({"k": [1, 2], "ts": [0, 5]})
+            >>> clicks = pa.table({"k": [2], "ts": [7]})
+            >>> joined.replay(ads=ads, clicks=clicks).table.select(["ads", "clicks"]).to_pylist()
+            [{'ads': {'k': 2, 'ts': 5}, 'clicks': {'k': 2, 'ts': 7}}, \
+{'ads': {'k': 1, 'ts': 0}, 'clicks': None}]
+        """
+        method = ".unmatched()"
+        named = self._distinct(streams, method)
+        if not named:
+            raise SpecError(
+                f"{method}: no stream is named; name those whose rows are wanted without a match, "
+                f"as in .unmatched({listed(self._spec.streams[:1])})"
+            )
+        if CERTAIN in self._spec.streams:
+            raise SpecError(
+                f"{method}: a stream is named {CERTAIN!r}, as the column of the results that says "
+                "whether a row has no match for certain; choose another name"
+            )
+        return self._with(unmatched=tuple(s for s in self._spec.streams if s in named))
+
+    def first(self, *, per: str, last_touch: bool = False) -> Join:
+        """Make the first result only: of each key, or with each row of a stream.
+
+        Args:
+            per: `"key"` for one result of each key, the earliest, until all its members have left
+                their windows; or a stream, each row of which is in one result at most.
+            last_touch: With a stream: take the latest row of each other stream that is no later.
+
+        Example:
+            >>> from streamshed import join
+            >>> said = join("ads", "clicks").on("k").within("1 hour", time="ts")
+            >>> said.first(per="clicks", last_touch=True)
+            join('ads', 'clicks').on('k').within('1 hour', time='ts')\
+.first(per='clicks', last_touch=True)
+        """
+        method = ".first()"
+        if per != PER_KEY and per not in self._spec.streams:
+            raise SpecError(
+                f"{method}: `per` is {per!r}; give {PER_KEY!r}, or one of the streams "
+                f"{listed(self._spec.streams)}.{suggestion(per, self._spec.streams)}"
+            )
+        if last_touch and per == PER_KEY:
+            raise SpecError(
+                f"{method}: `last_touch` is for each row of a stream, and `per` is {PER_KEY!r}; "
+                "name the stream, as in .first(per='clicks', last_touch=True)"
+            )
+        return self._with(first=First(per, bool(last_touch)))
+
+    def _distinct(self, streams: Sequence[str], method: str) -> tuple[str, ...]:
+        """Refuse streams that the join does not have, or that are named twice."""
+        names = self._spec.names()
+        if names.by is not None:
+            raise SpecError(
+                f"{method}: {listed(streams)} was said, but {NO_NAMES}, by the column "
+                f"{names.by!r}; name them, as in join('a', 'b')"
+            )
+        for position, stream in enumerate(streams):
+            names.check(stream, method)
+            if stream in streams[:position]:
+                raise SpecError(f"{method}: the stream {stream!r} was named twice; name it once")
+        return tuple(streams)
 
     def through(self, relation: Any, /, **columns: str | list[str] | tuple[str, ...]) -> Join:
         """Join the streams through a relation, each with some of its columns.

@@ -11,6 +11,9 @@ import pyarrow as pa
 from streamshed.estimates import Estimate, Share, part_made
 from streamshed.sizes import rounded
 
+FATES = ("arrived", "stored", "expired", "shed", "filtered", "late", "queued")
+"""What can become of rows, as a printed ledger shows it; `NOT_MATCHED` only if there are any."""
+NOT_MATCHED = ("unmatched", "uncertain")
 _MOST_SHOWN = 20
 """Lines of streams that a printed ledger has at most."""
 
@@ -31,6 +34,13 @@ class StreamLedger:
     filtered: int = 0
     late: int = 0
     queued: int = 0
+    peak: int = field(default=0, compare=False)
+    """The most rows that were stored at once; how many may depend on how the input was cut into
+    batches. On Spark the sum over shards."""
+    unmatched: int = 0
+    """Rows that were handed out as they had no match."""
+    uncertain: int = 0
+    """Those of them that may have had one, if nothing had been shed."""
 
     @property
     def settled(self) -> int:
@@ -169,8 +179,9 @@ class Ledger:
         return pa.table({"stream": names, **counts})
 
     def __str__(self) -> str:
-        heads = ["stream", *(part.name for part in fields(StreamLedger))]
         shown = self._shown()
+        heads = ["stream", *FATES]
+        heads += [name for name in NOT_MATCHED if any(getattr(s, name) for _, s in shown)]
         rows = [
             [name, *(f"{getattr(stream, head):,}" for head in heads[1:])] for name, stream in shown
         ]

@@ -25,6 +25,10 @@ _RESERVED = {
     IMPORTANCE: "the column of the result that holds its importance",
 }
 _MOST_STREAMS = 64
+PER_KEY = "key"
+"""What is said to `.first` for one result of each key."""
+CERTAIN = "certain"
+"""The column of the result that says whether a row without a match has none for certain."""
 KEEP_UP = "keep up"
 """What is said to `.throttle` for a join that is to take no longer than its rows take to come."""
 
@@ -142,6 +146,32 @@ class Spill:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """What `.in_order` said."""
+
+    streams: tuple[str, ...]
+    strictly: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What `.between` said of two streams: how much later members of one are than the other's."""
+
+    later: str
+    earlier: str
+    least: Duration
+    most: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What `.first` said: a stream or `PER_KEY`, and whether the newest members are wanted."""
+
+    per: str
+    last_touch: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregation:
     """The arguments of `.aggregate`.
 
@@ -224,6 +254,11 @@ class Spec:
     speed: float | None = None
     """How many rows the join takes in a second of its own time."""
     spilled: Spill | None = None
+    order: Order | None = None
+    intervals: tuple[Interval, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    """The streams whose rows are handed out if they have no match."""
+    first: First | None = None
     random_seed: int = 0
     sample_rate: float | None = None
     """The part of all keys that is followed, 0 for none, None for as many as seem fit."""

@@ -59,6 +59,17 @@ def written(spec: Spec) -> str:
         parts.append(f".throttle(rows_per_second={spec.speed:g})")
     if spec.spilled is not None:
         parts.append(_spill(spec.spilled))
+    if spec.order is not None:
+        strictly = ", strictly=True" if spec.order.strictly else ""
+        parts.append(f".in_order({', '.join(map(repr, spec.order.streams))}{strictly})")
+    for said in spec.intervals:
+        ends = f"{describe(said.least)!r}, {describe(said.most)!r}"
+        parts.append(f".between({said.later!r}, {said.earlier!r}, {ends})")
+    if spec.unmatched:
+        parts.append(f".unmatched({', '.join(map(repr, spec.unmatched))})")
+    if spec.first is not None:
+        touch = ", last_touch=True" if spec.first.last_touch else ""
+        parts.append(f".first(per={spec.first.per!r}{touch})")
     if spec.sample_rate is not None:
         parts.append(f".estimate(rate={spec.sample_rate!r})")
     if spec.random_seed:

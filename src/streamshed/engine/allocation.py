@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.core import (
+    ALL,
     BOUNDLESS,
     CLOCK,
     FIRST_SEEN,
@@ -24,13 +25,18 @@ from streamshed.kernels.core import (
     grown,
     make,
 )
+from streamshed.kernels.core import PER_KEY as FIRST_OF_KEY
 from streamshed.kernels.table import refill
 from streamshed.plan.plan import Plan
+from streamshed.spec import PER_KEY
 
 
 def first_shape(plan: Plan) -> Shape:
     """The room of a join that has seen nothing yet."""
     lanes = len(plan.streams)
+    per_key = plan.first is not None and plan.first.per == PER_KEY
+    budget = _sized_for(plan)
+    shed_places = 1 << min(16, max(8, (8 * budget).bit_length()))
     return Shape(
         rows=0,
         keys=1,
@@ -43,9 +49,14 @@ def first_shape(plan: Plan) -> Shape:
         recent=sum(stream.last or 0 for stream in plan.streams),
         disorder=0,
         out_of_order=False,
-        budget=_sized_for(plan),
+        budget=budget,
         weighted=plan.weighed,
         sized=plan.memory is not None,
+        bounded=bool(plan.bounds),
+        met=bool(plan.unmatched) or (plan.first is not None and not per_key),
+        unmatched=bool(plan.unmatched),
+        shed_places=shed_places if plan.unmatched and plan.bounded else 0,
+        first_keys=per_key,
     )
 
 
@@ -80,10 +91,17 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
         pools=shape.pools,
         key_words=KEY_HEADS + shape.lanes,
         width=shape.lanes + (plan.through is not None),
+        first=_first(plan),
+        last_touch=plan.first is not None and plan.first.last_touch,
+        unmatched=np.uint64(
+            sum(1 << i for i, stream in enumerate(plan.streams) if stream.name in plan.unmatched)
+        ),
     )
     core = make(Core, core_layout(), shape, memory, prefix, settings=settings)
     core.numbers[[FREE_ROW, FREE_KEY, PINNED]] = NONE
     core.numbers[[CLOCK, NEWEST, FIRST_SEEN]] = NEVER
+    if plan.bounds:
+        core.bounds[:] = np.minimum(np.ravel(plan.bounds), BOUNDLESS)
     for lane, stream in enumerate(plan.streams):
         core.lanes["window"][lane] = BOUNDLESS if stream.window is None else stream.window
         core.lanes["last"][lane] = stream.last or 0
@@ -96,6 +114,14 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
     core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]
     core.pools["limit"] = BOUNDLESS if plan.memory is None else plan.memory.for_rows
     return core
+
+
+def _first(plan: Plan) -> int:
+    """Of what the first result only is made."""
+    if plan.first is None:
+        return ALL
+    names = [stream.name for stream in plan.streams]
+    return FIRST_OF_KEY if plan.first.per == PER_KEY else names.index(plan.first.per)
 
 
 def allowed(budgets: npt.NDArray[np.int64]) -> int:

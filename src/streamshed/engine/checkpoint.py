@@ -29,7 +29,7 @@ where the user's columns do not tell it."""
 MAY_CHANGE = {"budget", "policy", "seed", "estimate"}
 """What may be changed between two runs: it takes effect, and the rows that are stored stay."""
 
-OPTIONAL = ("queue", "shares", "attributes")
+OPTIONAL = ("queue", "shares", "attributes", "bounds", "unmatched", "first")
 """What a state says of the join that made it only if that has any."""
 
 SegmentName = tuple[int, int]

@@ -10,6 +10,7 @@ from streamshed.engine.gate.hooks import useless_row
 from streamshed.engine.match.hooks import expire_useless
 from streamshed.engine.sink import write_late
 from streamshed.engine.store import count, remove
+from streamshed.engine.unmatched import on_filtered, on_leaving
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import (
     ARRIVALS,
@@ -55,6 +56,7 @@ def arrive(core, matcher, policy, batch, out, i, shift):  # type: ignore[no-unty
     if batch.null.size > 0 and batch.null[i]:
         if at_home:
             count(core, stream, FILTERED, 1)
+            on_filtered(core, batch, i)
         return False
     if core.settings.timed:
         clock = numbers[CLOCK]
@@ -184,6 +186,7 @@ def _expire_lane(core, matcher, policy, lane, shift):  # type: ignore[no-untyped
         if row == NONE or core.numbers[CLOCK] - core.rows[row].time <= longest:
             break
         count(core, core.rows[row].stream, EXPIRED, 1)
+        on_leaving(core, row, False)
         remove(core, matcher, policy, row, shift)
 
 

@@ -14,6 +14,7 @@ from streamshed.engine.batch import (
     BEFORE,
     GROUPS,
     IDLE,
+    MET,
     NEXT,
     PROBED,
     SHIFT,
@@ -56,6 +57,7 @@ from streamshed.engine.match.hooks import (
     work_done,
 )
 from streamshed.engine.match.hooks import insert_row as index_row
+from streamshed.engine.match.keys import begin_key, note_first
 from streamshed.engine.observe.hooks import observe, on_made
 from streamshed.engine.sink import (
     count_result,
@@ -68,6 +70,7 @@ from streamshed.engine.sink import (
 )
 from streamshed.engine.store import (
     count,
+    count_stored,
     evict_down,
     insert,
     is_bounded,
@@ -79,6 +82,7 @@ from streamshed.engine.store import (
     unpin,
     worth_of,
 )
+from streamshed.engine.unmatched import note_members, note_stored, on_leaving, on_refused
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import (
     ARRIVALS,
@@ -90,7 +94,6 @@ from streamshed.kernels.core import (
     OVERDUE,
     PINNED,
     SHED,
-    STORED,
 )
 from streamshed.kernels.hooks import mark, on_arrival, on_insert, on_restore, on_result
 from streamshed.kernels.table import ONE, home_shift, key_lanes, lane_of
@@ -141,7 +144,7 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
             cursor[STAGE] = IDLE
             on_made(loss, core, rows, at)
         on_work(throttle, core, lane_of(core, rows.stream[at]), work_done(matcher, core, work))
-        _settle(core, matcher, policy, rows, at, shift)
+        _settle(core, matcher, policy, rows, work, at, shift)
         release(queue, at)
         on_joined(router, rows, at)
         if is_round_over(router):
@@ -171,7 +174,8 @@ def _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at): 
         return False
     if core.lanes[lane_of(core, rows.stream[at])].last > 0:
         _move_row_window(core, matcher, policy, rows.stream[at], shift)
-    pin(core, row_hash(matcher, rows, at), shift)
+    begin_key(core, pin(core, row_hash(matcher, rows, at), shift))
+    work.cursor[MET] = 0
     set_newcomer(matcher, policy, core, rows, at, shift)
     on_arrival(policy, core, rows, at)
     work.cursor[BEFORE] = work_before(matcher, core)
@@ -188,6 +192,7 @@ def _move_row_window(core, matcher, policy, stream, shift):  # type: ignore[no-u
         return
     if core.rows[row].arrival == arrival:
         count(core, stream, EXPIRED, 1)
+        on_leaving(core, row, False)
         remove(core, matcher, policy, row, shift)
 
 
@@ -209,10 +214,12 @@ def _emit(core, matcher, policy, throttle, rows, work, out, at, shift):  # type:
             on_result(throttle, core, key, stream, time, pattern, work.groups, groups)
             on_result(policy, core, key, stream, time, pattern, work.groups, groups)
             count_result(core, importance)
+            note_members(core, work)
+            note_first(core, rows, work, at, key)
 
 
 @kernel
-def _settle(core, matcher, policy, rows, at, shift):  # type: ignore[no-untyped-def]
+def _settle(core, matcher, policy, rows, work, at, shift):  # type: ignore[no-untyped-def]
     """Admit a row that was probed, evict while its pool is full, and store it; or refuse it."""
     key, stream = core.numbers[PINNED], rows.stream[at]
     if is_visitor(rows, at):
@@ -230,12 +237,14 @@ def _settle(core, matcher, policy, rows, at, shift):  # type: ignore[no-untyped-
         core, matcher, policy, stream, time, worth, size, key, shift
     ):
         count(core, stream, SHED, 1)
+        on_refused(core, work, rows, at, key)
         note_recent(core, stream, arrival, NONE)
         on_settled(matcher, policy, core, key, False)
         unpin(core, key, shift)
         return
     row = insert(core, matcher, policy, rows, at, key, arrival, pattern)
-    count(core, stream, STORED, 1)
+    count_stored(core, stream)
+    note_stored(core, work, row)
     note_recent(core, stream, arrival, row)
     on_settled(matcher, policy, core, key, True)
     core.numbers[PINNED] = NONE

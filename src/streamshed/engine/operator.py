@@ -77,6 +77,7 @@ from streamshed.engine.restore import (
 )
 from streamshed.engine.results import NO_UPDATES, UPDATES, build_results
 from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, NO_MEMBERS, allocate_buffer
+from streamshed.engine.unmatched import hand_out_stored
 from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import (
     ARRIVALS,
@@ -85,10 +86,13 @@ from streamshed.kernels.core import (
     FATES,
     FIRST_SEEN,
     KEYS_USED,
+    LEFT,
+    MOST_AT_ONCE,
     NEWEST,
     NONE,
     OVERDUE,
     PEAK_BYTES,
+    PEAK,
     RESULTS,
     ROW,
     ROWS_USED,
@@ -113,8 +117,7 @@ from streamshed.selection import KEY
 if TYPE_CHECKING:
     from streamshed.engine.gate.spill import Spill
 
-CHUNK = 1 << 16
-"""Rows handed to the loop at once: room is made for so many before it starts."""
+CHUNK = MOST_AT_ONCE
 OUTPUT = 1 << 16
 """Results in the output buffer."""
 GONE = 1 << 10
@@ -130,7 +133,8 @@ class Block(NamedTuple):
     `ends` says where each result's members end where their number varies; `updates` which arrivals
     made the results, and which they extend, where a column names the streams; `payload` where the
     members' rows are kept. In a partial join whose keys have to be checked, `known` has what is
-    known of each member, and `unfinished` whether more results of the last arrival follow.
+    known of each member, and `unfinished` whether more results of the last arrival follow. Of rows
+    without a match `certain` says whether they have none for sure; it is None where members match.
     """
 
     time: npt.NDArray[np.int64]
@@ -141,6 +145,7 @@ class Block(NamedTuple):
     updates: npt.NDArray[Any] = NO_UPDATES
     known: npt.NDArray[Any] = NO_MEMBERS
     unfinished: bool = False
+    certain: npt.NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,8 @@ class Operator:
         self.plan, self.ingest, self.matcher, self.memory = plan, ingest, matcher, memory
         self.checked = matcher.is_checked
         with_keys = self.checked or KEY in plan.besides
-        self.payload = [Payload(stream.kept(with_keys, whole)) for stream in plan.streams]
+        timed = bool(plan.unmatched)
+        self.payload = [Payload(stream.kept(with_keys, whole, timed)) for stream in plan.streams]
         self.policy: Policy = plan.policy if plan.bounded else Exact()
         self.shape = first_shape(plan)
         lanes = self.shape.lanes
@@ -228,6 +234,8 @@ class Operator:
             self.loss.warm(self.core, nothing)
         list(self._run(nothing))
         matcher = self.matcher.quiet
+        if self.plan.unmatched:
+            hand_out_stored(self.core, NO_NUMBERS)
         for anew in (True, False):
             restore_rows(self.core, matcher, self.state, nothing, NO_NUMBERS, NO_NUMBERS, anew)
         evict_to_budget(self.core, matcher, self.state)
@@ -311,6 +319,18 @@ class Operator:
             found.append(self._block(made))
         self.out.filled[:] = 0
         yield from found
+        yield from self.left()
+
+    def left(self) -> Iterator[Block]:
+        """Hand out the rows without a match that have left."""
+        if number := int(self.core.numbers[LEFT]):
+            self.core.numbers[LEFT] = 0
+            left = self.core.left[:number].copy()
+            members = np.full((number, len(self.plan.streams)), NONE, np.int64)
+            members[np.arange(number), left["stream"]] = left["payload"]
+            ends = np.arange(1, number + 1) * len(self.plan.streams)
+            certain = left["certain"].astype(np.bool_)
+            yield Block(left["time"], members.ravel(), ends, self.payload, certain=certain)
 
     def _block(self, made: int) -> Block:
         """The results in the output buffer."""
@@ -389,6 +409,9 @@ class Operator:
         """There is no more input: make what results are still to be made."""
         if self.spill is not None:
             yield from self.spill.finish()
+        if self.plan.unmatched:
+            hand_out_stored(self.core, in_order(self.core))
+            yield from self.left()
 
     def close(self) -> None:
         """Give back what the join has outside of memory."""
@@ -480,8 +503,9 @@ class Operator:
             relation = self.matcher.relation if isinstance(self.matcher, RelationMatcher) else None
             batch, true = build_results(self.plan, block, self.checked, relation)
             candidates, importance = len(block.time), block.importance.sum()
-            if self.collisions is not None and self.collisions.concern(block, true):
-                block = self.collisions.settle(block, self.core)
+            collisions = self.collisions if block.certain is None else None
+            if collisions is not None and collisions.concern(block, true):
+                block = collisions.settle(block, self.core)
                 batch, _ = build_results(self.plan, block, False, relation)
             elif not true.all():
                 weights = block.importance[true] if block.importance.size else UNWEIGHTED
@@ -505,7 +529,7 @@ class Operator:
         ledger = Ledger(
             self._streams(),
             results=self.made,
-            others=StreamLedger(*self.others.tolist()),
+            others=_stream_ledger(self.others.tolist()),
             state_bytes=self.state_bytes(),
             payload_bytes=self.payload_bytes(),
             held_bytes=self._counted(int(self.core.pools["bytes"].sum())),
@@ -544,7 +568,7 @@ class Operator:
             shown = shown_names([*known], kind)
             numbers = dict(zip(shown, known.values(), strict=True))
         streams = {
-            name: StreamLedger(*counts[number])
+            name: _stream_ledger(counts[number])
             for name, number in numbers.items()
             if number < len(counts)  # who was read may not have arrived yet
         }
@@ -766,10 +790,12 @@ class Operator:
         states = kept(self._states())
         moving = self._marking == "moving"
         rows = np.empty(0, np.int64)
-        if moving or any(form.per in OF_ROWS for _, _, form in states):
+        if moving or any(form.per in OF_ROWS and len(array) for _, array, form in states):
             rows = in_order(self.core)  # not without need: there may be millions
         places = places_of(self.core, rows)
         for name, array, form in states:
+            if len(array) == 0 and name.startswith(CORE):
+                continue  # of a feature that is not used
             arrays[name] = in_use(array, form, self.shape.lanes, places)
         if moving:
             arrays[MARKS] = self.marks(rows)
@@ -917,6 +943,11 @@ class Operator:
             component.load(head.numbers.get(component.prefix, {}))
         for payload, following in zip(self.payload, head.numbers["next_segments"], strict=True):
             payload.next_segment = following
+
+
+def _stream_ledger(counts: list[int]) -> StreamLedger:
+    """The ledger of a stream of which none is queued, by the counts of the store."""
+    return StreamLedger(*[*counts[:PEAK], 0, *counts[PEAK:]])
 
 
 State = tuple[str, dict[str, npt.NDArray[Any]], dict[str, Field]]

@@ -18,7 +18,7 @@ from streamshed.kernels.core import NONE, ROWS_USED, Core, Field
 
 PLACE = np.dtype([("row", np.int32), ("key", np.int32)])
 """Where a row is, and its key."""
-OF_ROWS = ("row", "key", "entry")
+OF_ROWS = ("row", "met row", "key", "first key", "entry")
 """What arrays may be laid out by: rows and keys of the join, or keys by lane."""
 
 
@@ -144,9 +144,11 @@ def in_use(
     if form.per not in OF_ROWS:
         return array.copy()
     order: npt.NDArray[Any] = stored["row"]
-    if form.per != "row":
+    if form.per not in ("row", "met row"):
         _, first = np.unique(stored["key"], return_index=True)
         order = stored["key"][np.sort(first)]
     width = form.times * (lanes if form.per == "entry" else 1)
+    if array.size == 0:
+        return array
     chosen: npt.NDArray[Any] = array.reshape(-1, width)[order]
     return chosen.ravel()

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streamshed.kernels.core import NONE
 from streamshed.plan.plan import Plan, RelationPlan, StreamPlan
 from streamshed.selection import EXTENDS, KEY, MEMBERS, TIME, UPDATE
-from streamshed.spec import IMPORTANCE
+from streamshed.spec import CERTAIN, IMPORTANCE
 
 if TYPE_CHECKING:
     from streamshed.engine.match.relation_facts import RunningRelation
@@ -38,7 +38,11 @@ def result_schema(plan: Plan) -> pa.Schema:
         kind = pa.struct([plan.through.schema.field(name) for name in plan.through.chosen])
         fields.append(pa.field(plan.through.relation.name, kind))
     fields.append(pa.field(TIME, plan.time_type))
-    return pa.schema([*fields, pa.field(IMPORTANCE, pa.float64())] if plan.weighed else fields)
+    if plan.weighed:
+        fields.append(pa.field(IMPORTANCE, pa.float64()))
+    if plan.unmatched:
+        fields.append(pa.field(CERTAIN, pa.bool_()))
+    return pa.schema(fields)
 
 
 def _listed_schema(plan: Plan) -> pa.Schema:
@@ -85,14 +89,14 @@ def _struct_results(
     streams = len(plan.streams)
     places = block.members.reshape(len(block.time), streams + (through is not None))
     taken = [
-        rows.take(np.ascontiguousarray(places[:, i]), _asked(plan.streams[i], checked))
+        rows.take(np.ascontiguousarray(places[:, i]), _asked(plan.streams[i], checked, block))
         for i, rows in enumerate(block.payload)
     ]
     columns: list[pa.Array] = [
         _struct(
             taken[i],
             schema.field(stream.name).type,
-            places[:, i] < 0 if plan.at_least else None,
+            places[:, i] < 0 if plan.at_least or block.certain is not None else None,
         )
         for i, stream in enumerate(plan.streams)
         if stream.chosen
@@ -111,6 +115,11 @@ def _struct_results(
     columns.append(_times(block.time, plan))
     if plan.weighed:
         columns.append(pa.array(block.importance))
+    if block.certain is not None:
+        columns[-1] = _own_times(plan, block.time, places, taken)
+        columns.append(pa.array(block.certain))
+    elif plan.unmatched:
+        columns.append(pa.array(np.ones(len(block.time), np.bool_)))
     return pa.RecordBatch.from_arrays(columns, schema=schema), true
 
 
@@ -144,7 +153,7 @@ def _meet_facts(
 def _listed_results(plan: Plan, block: Block, checked: bool) -> tuple[pa.RecordBatch, Flags]:
     """Results with their key, a list of members each, the newcomer first, and what they update."""
     schema = result_schema(plan)
-    asked = _asked(plan.streams[0], checked or KEY in plan.besides)
+    asked = _asked(plan.streams[0], checked or KEY in plan.besides, block)
     taken = block.payload[0].take(block.members, asked)
     starts = np.concatenate([np.zeros(1, np.int64), block.ends])
     columns = {TIME: _times(block.time, plan)}
@@ -170,13 +179,32 @@ def _listed_results(plan: Plan, block: Block, checked: bool) -> tuple[pa.RecordB
     return batch, true
 
 
-def _asked(stream: StreamPlan, checked: bool) -> list[str]:
-    """The columns that are taken: those of results, and the key where it has to be checked."""
-    return list(dict.fromkeys([*stream.chosen, *(stream.key if checked else ())]))
+def _asked(stream: StreamPlan, checked: bool, block: Block) -> list[str]:
+    """The columns that are taken: those of results, the key where it has to be checked, and times.
+
+    Only rows without a match may have no time.
+    """
+    time = () if block.certain is None or stream.time is None else (stream.time,)
+    return list(dict.fromkeys([*stream.chosen, *(stream.key if checked else ()), *time]))
 
 
 def _times(time: npt.NDArray[np.int64], plan: Plan) -> pa.Array:
     return pa.array(time).view(plan.time_type)
+
+
+def _own_times(
+    plan: Plan,
+    time: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    taken: Sequence[pa.RecordBatch],
+) -> pa.Array:
+    """The times of rows without a match, null for those that have none."""
+    null = np.zeros(len(time), np.bool_)
+    for i, stream in enumerate(plan.streams):
+        if stream.time is not None and stream.name in plan.unmatched:
+            column = taken[i].column(stream.time)
+            null |= (places[:, i] >= 0) & column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(time, mask=null).view(plan.time_type)
 
 
 def _struct(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamshed.engine.match.hooks import insert_row, refresh_ranks, remove_row
+from streamshed.engine.unmatched import on_leaving
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import (
     ARRIVALS,
@@ -13,6 +14,7 @@ from streamshed.kernels.core import (
     NEWEST,
     NONE,
     PEAK_BYTES,
+    PEAK,
     PINNED,
     ROWS_USED,
     SHED,
@@ -36,6 +38,14 @@ from streamshed.kernels.table import (
 def count(core, stream, fate, change):  # type: ignore[no-untyped-def]
     """Note what became of rows of a stream."""
     core.counts[stream * FATES + fate] += change
+
+
+@kernel
+def count_stored(core, stream):  # type: ignore[no-untyped-def]
+    """Note that a row of a stream was stored, and the most that were so at once."""
+    place = stream * FATES
+    core.counts[place + STORED] += 1
+    core.counts[place + PEAK] = max(core.counts[place + PEAK], core.counts[place + STORED])
 
 
 @kernel
@@ -83,6 +93,7 @@ def _is_full(core, pool, size):  # type: ignore[no-untyped-def]
 def evict(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
     """Shed a stored row."""
     count(core, core.rows[row].stream, SHED, 1)
+    on_leaving(core, row, True)
     remove(core, matcher, policy, row, shift)
 
 

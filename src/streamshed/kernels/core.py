@@ -20,6 +20,8 @@ NEVER = np.iinfo(np.int64).min
 """No time yet: of a stream that was never seen, of a clock that does not run."""
 BOUNDLESS = 2**62
 """A window, lateness or budget without bounds."""
+MOST_AT_ONCE = 1 << 16
+"""Rows handed to the loop at once: room is made for so many before it starts."""
 
 ROW = np.dtype(
     [
@@ -77,15 +79,29 @@ RUN_ROWS, RUN_STREAM, RUN_TIME = 11, 12, 13
 the smallest time."""
 NEWCOMER_BYTES, PEAK_BYTES = 14, 15
 """Where the budget is in bytes: those of the row at hand, and the most that were held."""
-NUMBERS = 16
+LEFT = 16
+"""Rows without a match that have left, and are to be handed out: those in `Core.left`."""
+NUMBERS = 17
 
 TOTAL_IMPORTANCE = 0
 TOTALS = 1
 """The sums of the state, in `Core.totals`: the importance of all results."""
 
 # What can become of a tuple, in `Core.counts`.
-ARRIVED, STORED, EXPIRED, SHED, FILTERED, LATE = range(6)
-FATES = 6
+ARRIVED, STORED, EXPIRED, SHED, FILTERED, LATE, PEAK, UNMATCHED, UNCERTAIN = range(9)
+FATES = 9
+"""Of the last three the first is the most that were stored at once; the others are the rows that
+were handed out without a match, and those of them of which that is not certain."""
+
+LEFT_ROW = np.dtype(
+    [("payload", np.int64), ("time", np.int64), ("stream", np.int32), ("certain", np.int32)],
+    align=True,
+)
+"""A row without a match that has left."""
+
+ALL, PER_KEY = -2, -1
+"""Of what the first result only is made (`Settings.first`): of nothing, all are made; of each key;
+or with each row of the stream of a number."""
 
 
 class Settings(NamedTuple):
@@ -108,6 +124,9 @@ class Settings(NamedTuple):
     pools: int
     key_words: int
     width: int  # places of a result of named streams
+    first: int  # of what the first result only is made
+    last_touch: bool  # and whether it is that with the newest members
+    unmatched: np.uint64  # a bit for each lane whose rows are handed out without a match
 
 
 class Core(NamedTuple):
@@ -130,6 +149,13 @@ class Core(NamedTuple):
     importance: npt.NDArray[np.float64]  # by row; empty where rows are not weighted
     size: npt.NDArray[np.int64]  # by row its bytes; empty where the budget is in rows
     key_size: npt.NDArray[np.int64]  # by key the bytes of its rows; empty likewise
+    bounds: npt.NDArray[
+        np.int64
+    ]  # by (lane, lane); empty where there are none, see `within_bounds`
+    met: npt.NDArray[np.uint8]  # by row: whether it has a match; empty where nobody asks
+    left: npt.NDArray[Any]  # rows without a match that are to be handed out
+    shed_time: npt.NDArray[np.int64]  # by (place of a key's hash, lane): the newest that was shed
+    until: npt.NDArray[np.int64]  # by key: when it may make a result again; empty where always
 
 
 @dataclass(frozen=True)
@@ -156,6 +182,16 @@ class Shape:
     """Whether rows have an importance."""
     sized: bool = False
     """Whether the budget is in bytes."""
+    bounded: bool = False
+    """Whether there are bounds on how far apart members are."""
+    met: bool = False
+    """Whether it is known of rows if they have a match."""
+    unmatched: bool = False
+    """Whether rows without a match are handed out."""
+    shed_places: int = 0
+    """Places of hashes by which it is known what was shed."""
+    first_keys: bool = False
+    """Whether keys make their first result only."""
 
     def room(self, per: str) -> int:
         """How many elements an array has that holds one per row, key, …, as said."""
@@ -178,6 +214,16 @@ class Shape:
                 return self.rows if self.weighted else 0
             case "sized row" | "sized key":
                 return (self.rows if per == "sized row" else self.keys) if self.sized else 0
+            case "bound":
+                return self.lanes * self.lanes if self.bounded else 0
+            case "met row":
+                return self.rows if self.met else 0
+            case "left row":
+                return self.rows + MOST_AT_ONCE if self.unmatched else 0
+            case "shed place":
+                return self.shed_places * self.lanes
+            case "first key":
+                return self.keys if self.first_keys else 0
             case "once":
                 return 1
         raise AssertionError(per)
@@ -278,4 +324,9 @@ def core_layout() -> dict[str, Field]:
         "importance": Field("weighted row", np.float64, None),
         "size": Field("sized row", np.int64, None),
         "key_size": Field("sized key", np.int64),
+        "bounds": Field("bound", np.int64),
+        "met": Field("met row", np.uint8, kept=True),
+        "left": Field("left row", LEFT_ROW, None),
+        "shed_time": Field("shed place", np.int64, NEVER, kept=True),
+        "until": Field("first key", np.int64, NEVER, kept=True),
     }

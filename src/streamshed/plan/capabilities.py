@@ -65,6 +65,13 @@ class Feature:
 
 _NO_KEY = "a result without a member of every stream is defined by a key that all streams share"
 _NO_PARTITION = "only rows of a key that all streams share can be told to partitions on disk"
+_NO_BOUNDS = "the search for matches of such joins does not know of bounds on times yet"
+NO_NAMES = "it needs streams with names, and these are known only as they come"
+_COPIED = (
+    "without a key that all streams share rows are copied to several shards, none of which knows"
+    " whether a row has a match in another"
+)
+_NO_FIRST = "the first result is that of a key that all streams share"
 NO_STREAM_BUDGET = (
     "the streams are known only as they come, so that none has a budget of its own: use"
     " .keep(total=…)"
@@ -104,11 +111,43 @@ FEATURES: tuple[Feature, ...] = (
         lambda spec: spec.spilled is not None,
         dict.fromkeys(("equalities", "condition", "relation"), _NO_PARTITION),
     ),
+    Feature(
+        "order in time (`in_order`, `between`)",
+        ".in_order() or .between()",
+        lambda spec: spec.order is not None or bool(spec.intervals),
+        {
+            **dict.fromkeys(("condition", "relation"), _NO_BOUNDS),
+            "streams by a column": NO_NAMES,
+        },
+    ),
+    Feature(
+        "rows without a match (`unmatched`)",
+        ".unmatched()",
+        lambda spec: bool(spec.unmatched),
+        {
+            "equalities": _COPIED,
+            "condition": _COPIED,
+            "relation": "rows that no fact matches are filtered when they come",
+            "streams by a column": NO_NAMES,
+        },
+    ),
+    Feature(
+        "first results (`first`)",
+        ".first()",
+        lambda spec: spec.first is not None,
+        dict.fromkeys(("equalities", "condition", "relation"), _NO_FIRST),
+    ),
     Feature("selection", ".select()", lambda spec: spec.selection is not None),
     Feature("aggregates", ".aggregate()", lambda spec: spec.aggregation is not None),
 )
 
 _BY_NAME = {feature.name: feature for feature in FEATURES}
+
+_ORDER, _UNMATCHED, _FIRST = (
+    "order in time (`in_order`, `between`)",
+    "rows without a match (`unmatched`)",
+    "first results (`first`)",
+)
 
 EXCLUSIVE: dict[tuple[str, str], str] = {
     ("`spill`", "`throttle` by work or time"): (
@@ -121,13 +160,28 @@ EXCLUSIVE: dict[tuple[str, str], str] = {
         "rows of such windows leave by their number, on disk as in memory, and which of them were"
         " in the window when a row came is not known there"
     ),
+    ("partial results", _ORDER): (
+        "which members a result has would depend on the order of all of them"
+    ),
+    **{
+        (_UNMATCHED, feature): "the rows that are not compared for lack of time may have a match"
+        for feature in ("`queue` with a rate", "`throttle` by work or time")
+    },
+    (_UNMATCHED, "row windows"): (
+        "such windows close with the rows that come, and not with time: use .within() instead"
+    ),
+    (_UNMATCHED, "importance (`weigh`)"): (
+        "a result is as important as the least of its members, and these have none"
+    ),
+    (_UNMATCHED, "aggregates"): "aggregates are of results, and these rows are in none",
+    (_UNMATCHED, "`spill`"): "rows on disk find their matches later than their windows close",
+    (_FIRST, "`spill`"): "rows on disk make their results later than those that came after them",
 }
 """Pairs of features that exclude each other, and why."""
 
 _RANKS_KEYS = "it ranks the keys that streams share, and these streams share none"
 _RANKS_ATTRIBUTES = "it ranks rows by columns that are equal, and these rows are matched without"
 _RANKS_BY_FACTS = "it ranks rows by columns that streams share, and these meet through facts"
-_NO_NAMES = "it needs streams with names, and these are known only as they come"
 
 POLICIES: dict[str, Mapping[Kind, str]] = {
     "density": {},
@@ -139,17 +193,17 @@ POLICIES: dict[str, Mapping[Kind, str]] = {
     "output": dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
     "existence": {
         **dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
-        "streams by a column": _NO_NAMES,
+        "streams by a column": NO_NAMES,
     },
     "sketch": {
         "condition": _RANKS_ATTRIBUTES,
         "relation": _RANKS_BY_FACTS,
-        "streams by a column": _NO_NAMES,
+        "streams by a column": NO_NAMES,
     },
     "pairwise": {
         "condition": _RANKS_ATTRIBUTES,
         "relation": _RANKS_BY_FACTS,
-        "streams by a column": _NO_NAMES,
+        "streams by a column": NO_NAMES,
     },
 }
 """For each policy the kinds of joins that it is not for, and why."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamshed.engine.match.relation_facts import Index
     from streamshed.policies import Policy
     from streamshed.relations import Relation
+    from streamshed.spec import First
 
 PARTS, MOST_PARTS = 10, 64
 """Basic windows of a window, unless another length is asked for; and at most."""
@@ -54,14 +55,16 @@ class StreamPlan:
     compared: tuple[str, ...] = ()
     """The columns by which rows are compared two by two."""
 
-    def kept(self, checked: bool, whole: bool) -> pa.Schema:
+    def kept(self, checked: bool, whole: bool, timed: bool = False) -> pa.Schema:
         """The columns that are kept: those of results, and those needed besides.
 
         Args:
             checked: whether results are checked on the true keys.
             whole: whether all columns are kept.
+            timed: whether times are kept.
         """
         asked = [*self.chosen, *self.compared, *(self.key if checked else ())]
+        asked += [self.time] if timed and self.time is not None else []
         kept = self.schema.names if whole else asked
         return pa.schema([column for column in self.schema if column.name in kept])
 
@@ -233,6 +236,12 @@ class Plan:
     """The disk on which rows wait when memory is full, or None if they are shed."""
     memory: MemoryPlan | None = None
     """The budget in bytes shared by all streams, or None."""
+    bounds: tuple[tuple[int, ...], ...] = ()
+    """By streams (i, j) how much later than a member of j one of i may be, if that is said."""
+    unmatched: tuple[str, ...] = ()
+    """The streams whose rows are handed out if they have no match."""
+    first: First | None = None
+    """Of what the first result only is made, or None for all results."""
     aggregates: Windows | None = None
     """The aggregates to make of results, or None to return the results themselves."""
 
@@ -316,6 +325,9 @@ class Plan:
             **({"queue": repr(self.queue)} if self.queue else {}),
             **({"shares": repr(self.shares)} if self.shares else {}),
             **({"attributes": f"{[s.attributes for s in self.streams]}"} if self.graph else {}),
+            **({"bounds": repr(self.bounds)} if self.bounds else {}),
+            **({"unmatched": ", ".join(self.unmatched)} if self.unmatched else {}),
+            **({"first": repr(self.first)} if self.first else {}),
             "throttle": str(self.throttle),
             "overflow": "shed" if self.spill is None else "spilled",
             "condition": "equal keys" if self.pairwise is None else str(self.pairwise),

@@ -14,6 +14,7 @@ from streamshed.conditions import Cosine, InnerProduct
 from streamshed.equalities import Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.plan import capabilities
+from streamshed.plan.bounds import bounded
 from streamshed.plan.plan import MemoryPlan, Plan, RelationPlan, StreamPlan, WindowPlan
 from streamshed.plan.times import (
     aggregates_of,
@@ -29,7 +30,7 @@ from streamshed.plan.times import (
 )
 from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promise, Sketch
 from streamshed.selection import Selection
-from streamshed.spec import Aggregation, Spec, too_few
+from streamshed.spec import PER_KEY, Aggregation, Spec, too_few
 
 MOST_LENGTHS = 64
 """Different lengths that the windows of streams named by a column may have."""
@@ -55,8 +56,9 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         _check_by(spec, spec.by, inputs[0])
     policy = _policy(spec)
     time_type = _time_type(spec, inputs)
+    streams, bounds = bounded(spec, _streams(spec, inputs, policy, time_type), time_type)
     plan = Plan(
-        streams=_streams(spec, inputs, policy, time_type),
+        streams=streams,
         by=spec.by,
         time_type=time_type,
         late=lateness(spec, time_type),
@@ -77,6 +79,9 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         throttle=throttle_of(spec, time_type),
         spill=spill_of(spec, time_type),
         memory=MemoryPlan(spec.budget.memory) if spec.budget and spec.budget.memory else None,
+        bounds=bounds,
+        unmatched=spec.unmatched,
+        first=spec.first,
         aggregates=aggregates_of(spec, time_type),
     )
     plan.policy.check(plan)
@@ -98,7 +103,8 @@ def _aggregated_only(spec: Spec, aggregation: Aggregation) -> Selection:
 
 def _is_estimated(spec: Spec) -> bool:
     """Whether it can be estimated what shedding costs: keys are followed for it."""
-    return capabilities.kind_of(spec) in ("shared key", "streams by a column")
+    by_keys = capabilities.kind_of(spec) in ("shared key", "streams by a column")
+    return by_keys and spec.first is None
 
 
 def _policy(spec: Spec) -> Policy:
@@ -137,6 +143,7 @@ def _check_complete(spec: Spec) -> None:
         )
     _check_waiting(spec)
     _check_shedding(spec)
+    _check_first(spec)
     bare = [
         stream
         # A join by a column has no names, and one window for its one input.
@@ -158,6 +165,17 @@ def _check_complete(spec: Spec) -> None:
         raise SpecError(
             f"there is no time column for {listed(timeless)}, but times are compared over all "
             "streams; name it, as in .last(100, time='ts')"
+        )
+
+
+def _check_first(spec: Spec) -> None:
+    """Refuse first results with the rows of a stream that results need not have."""
+    if spec.first is None or spec.first.per == PER_KEY:
+        return
+    if spec.at_least is not None:
+        raise SpecError(
+            f".first(per={spec.first.per!r}) and .partial() were both said, but a partial result "
+            f"may have no row of {spec.first.per!r}; use .first(per='key'), or leave one out"
         )
 
 

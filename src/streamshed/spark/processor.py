@@ -65,6 +65,7 @@ class JoinProcessor(StatefulProcessor):
         sharding: its shards.
         late_to: the folder for rows that come too late, if any.
         weights: columns by which results say for how many they stand (`Weights`), if any.
+        ends: whether there is one batch only, after which nothing comes.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class JoinProcessor(StatefulProcessor):
         sharding: Sharding,
         late_to: str | None = None,
         weights: tuple[str, ...] = (),
+        ends: bool = False,
     ) -> None:
+        self.ends = ends
         self.plan = plan
         self.sharding = sharding
         self.late_to = late_to
@@ -140,6 +143,10 @@ class JoinProcessor(StatefulProcessor):
                 join.queue.come_until(batch.time.size, self.moment)
             yield from self.made(join, batch, late)
         join.advance([[*times.values()] for times in newest])
+        for block in join.left():
+            yield join.results(block)
+        if self.ends:
+            yield from (join.results(b) for b in join.finish() if isinstance(b, Block))
 
     def made(
         self,

@@ -60,7 +60,7 @@ def stream(
     plan, frames, sharding = prepared(spec, data, shards, rates)
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
     weights = () if aggregates is None else WEIGHTS
-    processor = JoinProcessor(plan, sharding, late_to, weights)
+    processor = JoinProcessor(plan, sharding, late_to, weights, not frames[0].isStreaming)
     schema = result_schema(plan)
     if aggregates is None:
         return pipeline(compiled(plan), frames, sharding, processor, schema)

@@ -28,6 +28,7 @@ from streamshed.engine.match.attribute_index import (
 )
 from streamshed.engine.match.keys import CACHED, newcomer_importance, prefetch_keys
 from streamshed.engine.match.probe_order import ProbeOrder, bind, find_orders
+from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import aside, implements, kernel
 from streamshed.kernels.core import ARRIVALS, NONE
 from streamshed.kernels.hooks import on_newcomer
@@ -203,6 +204,21 @@ def _look_up_after(core, matcher, batch, work, i, depth, shift):  # type: ignore
 
 
 @kernel
+def _fits_above(core, batch, work, i, depth, row):  # type: ignore[no-untyped-def]
+    """Whether a row is within its bounds with the newcomer and the rows chosen above."""
+    if core.bounds.size == 0:
+        return True
+    stream, time = core.rows[row].stream, core.rows[row].time
+    if not within_bounds(core, stream, time, batch.stream[i], batch.time[i]):
+        return False
+    for above in range(depth):
+        other = work.groups[above].row
+        if not within_bounds(core, stream, time, core.rows[other].stream, core.rows[other].time):
+            return False
+    return True
+
+
+@kernel
 def _next_row(core, matcher, throttle, batch, work, i, depth):  # type: ignore[no-untyped-def]
     """The next row at a level that fits the newcomer and the rows above, or NONE."""
     group = work.groups[depth]
@@ -228,6 +244,7 @@ def _next_row(core, matcher, throttle, batch, work, i, depth):  # type: ignore[n
             and core.rows[row].stream == level.stream
             and is_probed(throttle, core, stream, level.stream, -ahead, row)
             and fits_row(matcher, row, level.stream, level.compared)
+            and _fits_above(core, batch, work, i, depth, row)
         ):
             if ahead > 0:
                 work.cursor[MIXED] = 1

@@ -11,14 +11,24 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.batch import GROUPS, LOOKED, MIXED
+from streamshed.engine.batch import DEPTH, GROUPS, LOOKED, MIXED
 from streamshed.engine.gate.hooks import is_probed, lookback, on_candidates
 from streamshed.engine.match import hooks
+from streamshed.engine.unmatched import MATCHED
+from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import implements, kernel
-from streamshed.kernels.core import NONE, PINNED, Field
+from streamshed.kernels.core import ALL, NEVER, NONE, PER_KEY, PINNED, Field
 from streamshed.kernels.hooks import counts_matches, has_matches, on_match, on_newcomer
 from streamshed.kernels.machine import ones, prefetch
-from streamshed.kernels.table import ONE, key_hash, key_head, key_lanes, lane_of, sweep_of
+from streamshed.kernels.table import (
+    ONE,
+    key_count,
+    key_hash,
+    key_head,
+    key_lanes,
+    lane_of,
+    sweep_of,
+)
 
 CACHED = 1 << 14
 """Directories up to this size, and what hangs below them, stay in the cache by themselves."""
@@ -137,16 +147,126 @@ def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
 
 @implements(hooks.begin_probe, Keys)
 def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: ignore[no-untyped-def]
+    if core.until.size > 0 and batch.time[i] <= core.until[key]:
+        work.cursor[GROUPS] = 0
+        work.cursor[LOOKED] = 0
+        return False
     gather(core, throttle, batch, work, i, key)
     if work.cursor[GROUPS] == 0:
         return False
-    first_choice(work)
+    if _is_searched(core):
+        _begin_search(core, work)
+    else:
+        first_choice(work)
     return True
 
 
 @implements(hooks.next_match, Keys)
 def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore[no-untyped-def]
+    if _is_searched(core):
+        return _next_fitting(core, work)
     return next_choice(work)
+
+
+# -- order in time, and first results -------------------------------------------------------------
+
+
+@kernel
+def _is_searched(core):  # type: ignore[no-untyped-def]
+    """Whether not every choice of partners makes a result, so that choices are searched."""
+    return core.bounds.size > 0 or core.settings.first != ALL
+
+
+@kernel
+def _begin_search(core, work):  # type: ignore[no-untyped-def]
+    """Go to before the first choice; partners stand newest first, or oldest if these are wanted."""
+    groups, partners = work.groups, work.partners
+    if core.settings.first != ALL and not core.settings.last_touch:
+        for group in range(work.cursor[GROUPS]):
+            low, high = groups[group].start, groups[group + 1].start - 1
+            while low < high:
+                partners[low], partners[high] = partners[high], partners[low]
+                low += 1
+                high -= 1
+    work.cursor[DEPTH] = 0
+    outer = _group_at(core, work, 0)
+    groups[outer].choice = groups[outer].start
+
+
+@kernel
+def _group_at(core, work, depth):  # type: ignore[no-untyped-def]
+    """The group of a level of the search: that of the stream whose rows make one result first."""
+    lane = core.settings.first
+    if lane >= 0:
+        for group in range(work.cursor[GROUPS]):
+            if core.rows[work.partners[work.groups[group].start]].stream == lane:
+                if depth == 0:
+                    return group
+                return depth - 1 if depth <= group else depth
+    return depth
+
+
+@kernel
+def _next_fitting(core, work):  # type: ignore[no-untyped-def]
+    """Go on to the next choice of partners that are within their bounds; False if there is none."""
+    groups, cursor = work.groups, work.cursor
+    depth = cursor[DEPTH]
+    while depth >= 0:
+        group = _group_at(core, work, depth)
+        choice = groups[group].choice
+        if choice == groups[group + 1].start:
+            depth -= 1
+            continue
+        groups[group].choice = choice + 1
+        groups[group].row = work.partners[choice]
+        if not _fits_above(core, work, depth, groups[group].row):
+            continue
+        if depth == cursor[GROUPS] - 1:
+            cursor[DEPTH] = depth
+            return True
+        depth += 1
+        group = _group_at(core, work, depth)
+        groups[group].choice = groups[group].start
+    cursor[DEPTH] = -1
+    return False
+
+
+@kernel
+def _fits_above(core, work, depth, row):  # type: ignore[no-untyped-def]
+    """Whether a partner is within its bounds with those chosen at the levels above."""
+    if core.bounds.size > 0:
+        rows = core.rows
+        for above in range(depth):
+            other = work.groups[_group_at(core, work, above)].row
+            if not within_bounds(
+                core, rows[row].stream, rows[row].time, rows[other].stream, rows[other].time
+            ):
+                return False
+    return True
+
+
+@kernel
+def begin_key(core, key):  # type: ignore[no-untyped-def]
+    """Let a key that has no rows make a result again."""
+    if core.until.size > 0 and key_count(core, key) == 0:
+        core.until[key] = NEVER
+
+
+@kernel
+def note_first(core, batch, work, i, key):  # type: ignore[no-untyped-def]
+    """A result was made: leave out those that are not the first, if only these are wanted."""
+    if core.settings.first == ALL:
+        return
+    stream = np.int64(batch.stream[i])
+    if core.settings.first == PER_KEY:
+        until = batch.time[i] + core.lanes[sweep_of(core, stream)].window
+        for group in range(work.cursor[GROUPS]):
+            row = work.groups[group].row
+            window = core.lanes[sweep_of(core, core.rows[row].stream)].window
+            until = max(until, core.rows[row].time + window)
+        core.until[key] = until
+    # With a row of the stream whose first results are made, the next of its partners; else the end.
+    work.cursor[DEPTH] = 0 if core.settings.first not in (PER_KEY, stream) else -1
 
 
 @kernel
@@ -229,12 +349,16 @@ def collect(core, throttle, batch, work, i, key, lane, filled):  # type: ignore[
     head = key_head(core, key, lane)
     row = head
     looked = 0
+    once = core.settings.first == lane
     while True:
         ahead = rows[row].time - time
         if -ahead > window:  # all that follow are older still
             break
         looked += 1
         fits = ahead <= reach and rows[row].stream != stream
+        fits = fits and within_bounds(core, lane, rows[row].time, own, time)
+        if once and fits:
+            fits = core.met[row] & MATCHED == 0
         if fits and is_probed(throttle, core, own, lane, -ahead, row):
             work.partners[filled] = row
             filled += 1

@@ -18,6 +18,7 @@ from streamshed.engine.observe.state import (
     oldest_partner,
     window_of,
 )
+from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import aside, kernel
 from streamshed.kernels.core import NONE
 
@@ -88,6 +89,8 @@ def gather(loss, core, key, stream, time, position, rank):  # type: ignore[no-un
                 ahead = True
                 if latest_time(loss, e) - time > reach:
                     rows = 0.0
+            if not within_bounds(core, other, latest_time(loss, e), stream, time):
+                rows = 0.0
             if rows > 0:
                 level = level_of(loss, entry)
                 while top < level:
@@ -165,7 +168,9 @@ def count_results(loss, core, key, stream, time, partners):  # type: ignore[no-u
     seen, weight = 0.0, 1.0
     lowest = np.int64(NONE)
     for level in range(partners.top + 1):
-        if by_latest:
+        if core.bounds.size > 0:
+            results = _within_bounds(loss, core, key, stream, time, level)
+        elif by_latest:
             results = _by_latest(loss, core, key, stream, time, partners.slots, level)
         else:
             results = _product(loss, core, partners.slots, level)
@@ -182,6 +187,59 @@ def count_results(loss, core, key, stream, time, partners):  # type: ignore[no-u
             seen = results
         weight *= 2.0
     return Found(exact, certain, seen, spread, heaviest, lowest)
+
+
+@aside
+def _within_bounds(loss, core, key, stream, time, level):  # type: ignore[no-untyped-def]
+    """The results where there are bounds: combinations of entries are gone through, lane by lane.
+
+    The last row of an entry stands for all of its rows.
+    """
+    entries, at, product = loss.entries, loss.at, loss.led
+    lanes, head = core.settings.lanes, np.int64(loss.keys[key].head)
+    first = 1 if stream == 0 else 0
+    last = lanes - 2 if stream == lanes - 1 else lanes - 1
+    results = 0.0
+    lane = first
+    at[lane] = head
+    while lane >= first:
+        e = np.int64(at[lane])
+        while e != NONE and not _fits_above(loss, core, e, lane, stream, time, level):
+            e = np.int64(entries[e].after)
+        if e == NONE:
+            lane -= 2 if lane - 1 == stream else 1
+            if lane >= first:
+                at[lane] = entries[at[lane]].after
+            continue
+        at[lane] = e
+        before = lane - 2 if lane - 1 == stream else lane - 1
+        product[lane] = part_from(entries[e], oldest_partner(loss, core, lane, time))
+        if lane > first:
+            product[lane] *= product[before]
+        if lane == last:
+            results += product[lane]
+            at[lane] = entries[e].after
+        else:
+            lane += 2 if lane + 1 == stream else 1
+            at[lane] = head
+    return results
+
+
+@kernel
+def _fits_above(loss, core, e, lane, stream, time, level):  # type: ignore[no-untyped-def]
+    """Whether an entry is of a lane, and within bounds with the newcomer and those chosen above."""
+    entry = loss.entries[e]
+    if entry.suspect != 0 or entry.stream != lane or level_of(loss, entry) > level:
+        return False
+    own = latest_time(loss, e)
+    if not within_bounds(core, lane, own, stream, time):
+        return False
+    for above in range(lane):
+        if above != stream:
+            other = latest_time(loss, np.int64(loss.at[above]))
+            if not within_bounds(core, lane, own, above, other):
+                return False
+    return True
 
 
 @aside

@@ -143,6 +143,7 @@ class Loss(NamedTuple):
     spare: npt.NDArray[Any]  # the same, while it is rebuilt
     partners: npt.NDArray[np.float64]  # room to work: by (slot of a stream, level)
     led: npt.NDArray[np.float64]  # by slot: partners that are older than the latest member
+    at: npt.NDArray[np.int32]  # by lane: the entry that is tried, where there are bounds
     suspects: npt.NDArray[np.float64]  # by (lane, which): likely rows, and at most
     slot_of: npt.NDArray[np.int32]  # by stream
     streams: npt.NDArray[np.int32]  # by slot
@@ -182,6 +183,7 @@ def loss_layout(room: int, bits: int, lanes: int, mixed: bool) -> dict[str, Fiel
         "spare": once(DISTINCT_KEY, 2 * DISTINCT_KEYS, kept=False),
         "partners": Field("stream", np.float64, 0, LEVELS),
         "led": Field("stream", np.float64),
+        "at": once(np.int32, lanes, kept=False),
         "suspects": once(np.float64, 2 * lanes, kept=False),
         "slot_of": Field("stream", np.int32, NONE),
         "streams": Field("stream", np.int32),

@@ -1,0 +1,388 @@
+"""Order in time, rows without a match, and first results, against DuckDB and plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamshed as ss
+
+ROWS, END, WINDOW = 300, 700, 60
+NAMES = "abc"
+
+
+def table(seed: int, disorder: int = 0, keys: int = 40) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    time = np.sort(rng.integers(0, END, ROWS))
+    time = time[np.argsort(time + rng.integers(0, disorder + 1, ROWS), kind="stable")]
+    columns = {"k": rng.integers(0, keys, ROWS), "x": rng.integers(0, 20, ROWS), "ts": time}
+    return pa.table(columns | {"row": np.arange(ROWS)})
+
+
+SORTED = {name: table(seed) for seed, name in enumerate(NAMES)}
+SHUFFLED = {name: table(seed, disorder=9) for seed, name in enumerate(NAMES)}
+BASE = ss.join("a", "b", "c").on("k").within(WINDOW, time="ts")
+PAIR = ss.join("a", "b").on("k").within(WINDOW, time="ts")
+BUDGETS: list[Callable[[ss.Join], ss.Join]] = [
+    lambda join: join,
+    lambda join: join.keep(total=40).shed("oldest"),
+]
+
+
+def rows(results: pa.Table) -> Counter:
+    """The row numbers of members, None where there is none."""
+    found = (
+        tuple(None if row.get(name) is None else row[name]["row"] for name in NAMES if name in row)
+        for row in results.to_pylist()
+    )
+    return Counter(found)
+
+
+def asked(query: str, data: dict[str, pa.Table] = SORTED) -> Counter:
+    con = duckdb.connect()
+    for name, part in data.items():
+        con.register(name, part)
+    return Counter(con.sql(query).fetchall())
+
+
+SAME = "FROM a JOIN b ON a.k = b.k JOIN c ON b.k = c.k"
+PAIRS = "FROM a JOIN b ON a.k = b.k JOIN c ON b.x = c.x"
+NEAR = f"greatest(a.ts, b.ts, c.ts) - least(a.ts, b.ts, c.ts) <= {WINDOW}"
+
+
+def exact(where: str = "true", data: dict[str, pa.Table] = SORTED, on: str = SAME) -> Counter:
+    return asked(f"SELECT a.row, b.row, c.row {on} WHERE {NEAR} AND {where}", data)
+
+
+def pushed(join: ss.Join, data: dict[str, pa.Table], restart: bool) -> tuple[pa.Table, Any]:
+    """What a session makes that is fed in pieces, and goes on from its state after each."""
+    schemas = {name: part.schema for name, part in data.items()}
+    made, session = [], join.open(schemas)
+    for start in range(0, END, 97):
+        if restart:
+            session = join.open(schemas, state=session.snapshot())
+        now = {name: part["ts"].to_numpy() // 97 == start // 97 for name, part in data.items()}
+        made.append(session.push({n: part.filter(pa.array(now[n])) for n, part in data.items()}))
+    made.append(session.finish())
+    return pa.concat_tables(made), session.ledger
+
+
+# -- order in time --------------------------------------------------------------------------------
+
+ORDERS: list[tuple[Callable[[ss.Join], ss.Join], str]] = [
+    (lambda join: join.in_order("a", "b", "c"), "a.ts <= b.ts AND b.ts <= c.ts"),
+    (lambda join: join.in_order("c", "a", strictly=True), "c.ts < a.ts"),
+    (
+        lambda join: join.between("b", "a", 5, 30).between("c", "b", 0, 10),
+        "b.ts - a.ts BETWEEN 5 AND 30 AND c.ts - b.ts BETWEEN 0 AND 10",
+    ),
+]
+
+
+@pytest.mark.parametrize(("say", "where"), ORDERS)
+def test_members_come_in_order(say: Callable[[ss.Join], ss.Join], where: str) -> None:
+    expected = exact(where)
+    assert 0 < expected.total() < exact().total()
+    result = say(BASE).replay(SORTED)
+    assert rows(result.table) == expected
+    assert say(BASE).count(SORTED).results == expected.total()
+    unsorted = BASE.within(WINDOW, time="ts", late=9)
+    assert rows(say(unsorted).replay(SHUFFLED, order="arrival").table) == exact(where, SHUFFLED)
+
+
+@pytest.mark.parametrize(("say", "where"), ORDERS[::2])
+def test_equalities_have_an_order_too(say: Callable[[ss.Join], ss.Join], where: str) -> None:
+    join = ss.join("a", "b", "c").on("a.k = b.k", "b.x = c.x").within(WINDOW, time="ts")
+    expected = exact(where, on=PAIRS)
+    assert rows(say(join).replay(SORTED).table) == expected
+
+
+def test_rows_that_can_no_longer_take_part_leave_at_once() -> None:
+    kept = BASE.replay(SORTED).ledger.streams
+    ordered = BASE.in_order("a", "b", "c").replay(SORTED).ledger.streams
+    assert ordered["c"].stored < kept["c"].stored / 2
+    soon = BASE.between("b", "a", 0, 5).between("c", "b", 0, 5).replay(SORTED).ledger.streams
+    assert soon["a"].stored < kept["a"].stored / 2
+
+
+@pytest.mark.parametrize(("say", "where"), ORDERS)
+def test_what_is_missed_knows_of_the_order(say: Callable[[ss.Join], ss.Join], where: str) -> None:
+    """All rows are followed, so that the estimate is no estimate."""
+    join = say(BASE).keep(total=25).shed("oldest").estimate(rate=1)
+    ledger = join.replay(SORTED).ledger
+    assert ledger.missed is not None
+    assert ledger.results + ledger.missed.value == exact(where).total()
+
+
+def test_intervals_may_be_durations() -> None:
+    moments = {
+        name: part.set_column(2, "ts", part["ts"].cast(pa.timestamp("s")))
+        for name, part in SORTED.items()
+    }
+    join = PAIR.within("1 minute", time="ts").between("b", "a", "5 seconds", "30 seconds")
+    expected = asked(
+        "SELECT a.row, b.row FROM a, b WHERE a.k = b.k AND b.ts - a.ts BETWEEN 5 AND 30"
+    )
+    assert rows(join.replay(a=moments["a"], b=moments["b"]).table) == expected
+
+
+@pytest.mark.parametrize(
+    ("say", "message"),
+    [
+        (lambda: BASE.in_order("a", "d"), r"\.in_order\(\): there is no stream 'd'"),
+        (lambda: BASE.in_order("a", "b", "a"), "the stream 'a' was named twice; name it once"),
+        (lambda: BASE.in_order("a"), "name at least two, the earliest first"),
+        (lambda: BASE.between("a", "a", 0, 1), "the stream 'a' was named twice"),
+        (lambda: BASE.between("a", "b", -1, 1), "no duration is negative"),
+        (lambda: BASE.between("a", "b", 5, 1).count(SORTED), "give the smaller one first"),
+        (
+            lambda: BASE.between("a", "b", 5, 9).in_order("a", "b").count(SORTED),
+            r"\.in_order\(\) and \.between\(\): .* exclude each other; make them wider",
+        ),
+        (lambda: BASE.between("a", "b", 61, 99).count(SORTED), "exclude each other"),
+        (
+            lambda: ss.join("a", "b").on("k").last(9).in_order("a", "b").count(pair(SORTED)),
+            r"'a', 'b' has no time column; name it, as in \.last\(100, time='ts'\)",
+        ),
+        (lambda: ss.join(by="s").in_order("a", "b"), "known only as they come"),
+        (lambda: BASE.unmatched("d"), r"\.unmatched\(\): there is no stream 'd'"),
+        (BASE.unmatched, "no stream is named"),
+        (lambda: BASE.unmatched("a", "a"), "was named twice"),
+        (lambda: ss.join("a", "certain").unmatched("a"), "a stream is named 'certain'"),
+        (
+            lambda: ss.join("a", "b").on("k").last(9).unmatched("a").count(pair(SORTED)),
+            r"\.unmatched\(\) and \.last\(\) were both said.*use \.within\(\) instead",
+        ),
+        (lambda: BASE.first(per="d"), r"`per` is 'd'; give 'key', or one of the streams"),
+        (lambda: BASE.first(per="key", last_touch=True), "name the stream, as in"),
+        (
+            lambda: BASE.first(per="a").partial().count(SORTED),
+            r"a partial result may have no row of 'a'; use \.first\(per='key'\)",
+        ),
+        (lambda: BASE.first(per="key").estimate(rate=0.5).count(SORTED), "`rate` is 0.5, but"),
+    ],
+)
+def test_what_cannot_be_says_why(say: Callable[[], object], message: str) -> None:
+    with pytest.raises(ss.SpecError, match=message):
+        say()
+
+
+# -- rows without a match -------------------------------------------------------------------------
+
+
+def pair(data: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    return {name: data[name] for name in "ab"}
+
+
+def outer(kind: str, data: dict[str, pa.Table]) -> Counter:
+    on = f"a.k = b.k AND abs(a.ts - b.ts) <= {WINDOW}"
+    return asked(f"SELECT a.row, b.row FROM a {kind} JOIN b ON {on}", data)
+
+
+def with_nulls(data: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    none = pa.scalar(None, pa.int64())
+    return {
+        name: part.set_column(
+            0, "k", pa.compute.if_else(np.arange(ROWS) % 11 == 0, none, part["k"])
+        ).set_column(2, "ts", pa.compute.if_else(np.arange(ROWS) % 17 == 0, none, part["ts"]))
+        for name, part in data.items()
+    }
+
+
+SPARSE = {name: table(seed, keys=300) for seed, name in enumerate("ab")}
+
+
+@pytest.mark.parametrize(
+    ("streams", "kind"), [(("a",), "LEFT"), (("b",), "RIGHT"), (("b", "a"), "FULL")]
+)
+def test_two_streams_make_the_outer_joins_of_sql(streams: Sequence[str], kind: str) -> None:
+    for data in (SPARSE, with_nulls(SPARSE)):
+        expected = outer(kind, data)
+        result = PAIR.unmatched(*streams).replay(data)
+        assert rows(result.table) == expected
+        assert result.table["certain"].to_pylist() == [True] * len(result.table)
+        accounts = result.ledger.streams
+        assert accounts["a"].unmatched == sum(n for (_, b), n in expected.items() if b is None)
+        assert accounts["b"].unmatched == sum(n for (a, _), n in expected.items() if a is None)
+        assert result.ledger.balanced
+        counted = PAIR.unmatched(*streams).count(data)
+        assert counted.streams == accounts
+        assert counted.results == result.ledger.results
+    times = {
+        row["time"] for row in result.table.to_pylist() if row["a"] is None or row["b"] is None
+    }
+    assert None in times  # of the rows without a time
+    narrow = PAIR.unmatched("a").select("a.row").replay(SPARSE).table
+    assert narrow.column_names == ["a", "time", "certain"]
+    assert len(narrow) == outer("LEFT", SPARSE).total()
+
+
+def test_a_row_is_handed_out_when_its_window_closes() -> None:
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.int64())])
+    join = PAIR.within(10, time="ts", late=5).unmatched("a")
+
+    def at(time: int, key: int = 9) -> pa.Table:
+        return pa.table({"k": [key], "ts": [time]}, schema)
+
+    with join.open({"a": schema, "b": schema}) as session:
+        assert len(session.push(a=at(0, 1), b=at(0))) == 0
+        assert len(session.push(a=at(99, 2), b=at(15))) == 0  # one of time 10 may still come
+        left = session.push(b=at(16)).to_pylist()
+        assert left == [{"a": {"k": 1, "ts": 0}, "b": None, "time": 0, "certain": True}]
+        assert [row["time"] for row in session.finish().to_pylist()] == [99]
+
+
+@pytest.mark.parametrize("policy", ["oldest", "density"])
+def test_what_is_certain_under_a_budget_is_never_wrong(policy: str) -> None:
+    whole = outer("FULL", SPARSE)
+    certain = 0
+    for budget in (20, 40, 80):
+        result = PAIR.unmatched("a", "b").keep(total=budget).shed(policy).replay(SPARSE)
+        made = result.table.filter(result.table["certain"])
+        assert all(whole[key] >= n for key, n in rows(made).items())
+        accounts = result.ledger.streams.values()
+        uncertain = len(result.table) - len(made)
+        assert sum(stream.uncertain for stream in accounts) == uncertain
+        assert (
+            sum(stream.unmatched for stream in accounts)
+            == len(result.table) - result.ledger.results
+        )
+        certain += sum(n for key, n in rows(made).items() if None in key)
+        once = Counter(row[0] for row, n in rows(result.table).items() if row[1] is None)
+        assert max(once.values()) == 1
+    assert certain > 50
+
+
+def test_of_three_streams_rows_in_no_result_are_unmatched() -> None:
+    inner = exact()
+    result = BASE.unmatched("b").replay(SORTED)
+    alone = {row[1] for row in rows(result.table) if row[0] is None}
+    assert alone == set(range(ROWS)) - {row[1] for row in inner}
+    held = BASE.unmatched("b").keep(total=60).shed("oldest").replay(SORTED).table
+    sure = {row[1] for row in rows(held.filter(held["certain"])) if row[0] is None}
+    assert sure <= alone
+
+
+# -- first results --------------------------------------------------------------------------------
+
+
+def by_newcomer(
+    combinations: Counter, data: dict[str, pa.Table]
+) -> list[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
+    """Combinations by the row that completes them, in the order of processing."""
+    times = [data[name]["ts"].to_pylist() for name in NAMES]
+
+    def completed(members: tuple[int, ...]) -> tuple[int, ...]:
+        return max((times[i][row], i, row) for i, row in enumerate(members))
+
+    ordered = sorted(combinations, key=completed)
+    return [(newcomer, list(found)) for newcomer, found in groupby(ordered, key=completed)]
+
+
+def ages(members: tuple[int, ...]) -> list[tuple[int, int]]:
+    return [
+        (SORTED[name]["ts"][row].as_py(), row) for name, row in zip(NAMES, members, strict=True)
+    ]
+
+
+def test_a_key_makes_its_first_result_only() -> None:
+    until: dict[int, int] = {}
+    expected = Counter()
+    for newcomer, found in by_newcomer(exact(), SORTED):
+        key = SORTED["a"]["k"][found[0][0]].as_py()
+        if newcomer[0] > until.get(key, -1):
+            chosen = min(found, key=ages)
+            expected[chosen] += 1
+            until[key] = max(time for time, _ in ages(chosen)) + WINDOW
+    assert rows(BASE.first(per="key").replay(SORTED).table) == expected
+    assert BASE.first(per="key").count(SORTED).results == expected.total()
+
+
+@pytest.mark.parametrize("stream", NAMES)
+@pytest.mark.parametrize("last_touch", [False, True])
+def test_a_row_is_in_one_result(stream: str, last_touch: bool) -> None:
+    place = NAMES.index(stream)
+    where = " AND ".join(f"{name}.ts <= {stream}.ts" for name in NAMES) if last_touch else "true"
+    expected: dict[int, tuple[int, ...]] = {}
+    for _, found in by_newcomer(exact(where), SORTED):
+        for row in {members[place] for members in found} - {*expected}:
+            own = [members for members in found if members[place] == row]
+            expected[row] = max(own, key=ages) if last_touch else min(own, key=ages)
+    join = BASE.first(per=stream, last_touch=last_touch)
+    assert rows(join.replay(SORTED).table) == Counter(expected.values())
+
+
+def test_clicks_without_an_earlier_impression() -> None:
+    """Attribution as a left join: the last touch of each click, or none."""
+    join = PAIR.first(per="b", last_touch=True).unmatched("b")
+    expected = asked(
+        f"""SELECT arg_max(a.row, (a.ts, a.row)), b.row FROM b LEFT JOIN a
+        ON a.k = b.k AND b.ts - a.ts BETWEEN 0 AND {WINDOW} GROUP BY b.row""",
+        SPARSE,
+    )
+    assert rows(join.replay(SPARSE).table) == expected
+
+
+def test_keys_of_streams_by_a_column_make_their_first_result_only() -> None:
+    parts = [part.append_column("s", pa.array([n] * ROWS)) for n, part in SORTED.items()]
+    together = pa.concat_tables(parts).sort_by([("ts", "ascending"), ("s", "ascending")])
+    join = ss.join(by="s").on("k").within(WINDOW, time="ts").partial(at_least=2)
+    everything, first = join.replay(together).table, join.first(per="key").replay(together).table
+    until: dict[int, int] = {}
+    updates = []
+    for row in everything.to_pylist():
+        times = [member["ts"] for member in row["members"]]
+        if row["time"] > until.get(row["key"], -1) or row["update"] in updates:
+            until[row["key"]] = max(until.get(row["key"], -1), min(times) + WINDOW)
+            updates.append(row["update"])
+    assert len(first) == len({*first["update"].to_pylist()}) < len(everything)
+    assert {*first["key"].to_pylist()} == {*everything["key"].to_pylist()}
+
+
+# -- all of them ----------------------------------------------------------------------------------
+
+ASKED: list[Callable[[ss.Join], ss.Join]] = [
+    ORDERS[0][0],
+    ORDERS[2][0],
+    lambda join: join.unmatched("a", "c"),
+    lambda join: join.in_order("a", "b").unmatched("b"),
+    lambda join: join.first(per="key"),
+    lambda join: join.first(per="b", last_touch=True),
+]
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("say", ASKED)
+def test_a_restart_between_any_two_batches_changes_nothing(
+    say: Callable[[ss.Join], ss.Join], budget: Callable[[ss.Join], ss.Join]
+) -> None:
+    join = budget(say(BASE))
+    whole = join.replay(SORTED)
+    for restart in (False, True):
+        made, ledger = pushed(join, SORTED, restart)
+        assert Counter(map(str, made.to_pylist())) == Counter(map(str, whole.table.to_pylist()))
+        assert ledger.streams == whole.ledger.streams
+    assert whole.ledger.balanced
+    assert eval(repr(join), {"join": ss.join}) == join
+
+
+def test_a_state_of_another_order_is_refused() -> None:
+    schemas = {name: part.schema for name, part in SORTED.items()}
+    state = BASE.in_order("a", "b").open(schemas).snapshot()
+    with pytest.raises(ss.StateError, match="bounds was"):
+        BASE.open(schemas, state=state)
+
+
+def test_the_ledger_has_the_most_rows_held() -> None:
+    ledger = BASE.replay(SORTED).ledger
+    assert all(stream.stored < stream.peak < ROWS for stream in ledger.streams.values())
+    assert "peak" in ledger.to_table().column_names
+    held = BASE.keep(rows=7).shed("oldest").replay(SORTED).ledger
+    assert {stream.peak for stream in held.streams.values()} == {7}
