@@ -68,7 +68,7 @@ def test_a_query_makes_what_a_session_makes(
 
 
 def test_frames_that_do_not_stream_make_the_outer_join_of_sql(spark: SparkSession) -> None:
-    frames = {name: spark.createDataFrame(part.to_pandas()) for name, part in DATA.items()}
+    frames = {name: spark.createDataFrame(part) for name, part in DATA.items()}
     made = PAIR.unmatched("a", "b").stream(frames).toArrow().to_pylist()
     found = [tuple(row[s] and int(row[s]["row"]) for s in "ab") for row in made]
     con = duckdb.connect()

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def chained(streams: Mapping[str, DataFrame], key: str, time: str, within: str) -> DataFrame:
+def chained(
+    streams: Mapping[str, DataFrame], key: str, time: str, within: str, how: str = "inner"
+) -> DataFrame:
     """The complete join of streams on a key, within a window.
 
     Args:
@@ -19,6 +21,7 @@ def chained(streams: Mapping[str, DataFrame], key: str, time: str, within: str) 
         key: the key column.
         time: the time column.
         within: the length of the window, as in SQL: `10 minutes`.
+        how: the kind of join, as Spark calls it.
 
     Returns:
         A DataFrame with the columns of every stream, named `stream_column`.
@@ -37,7 +40,7 @@ def chained(streams: Mapping[str, DataFrame], key: str, time: str, within: str) 
         for other in joined:
             theirs = f.col(f"{other}_{time}")
             condition &= f.col(mine).between(theirs - window, theirs + window)
-        frame = frame.join(side(name), condition)
+        frame = frame.join(side(name), condition, how)
         # Spark joins no further while two columns carry the mark of an event's time.
         frame = frame.withColumn(mine, f.col(mine).alias(mine, metadata={}))
         joined.append(name)

@@ -15,6 +15,7 @@ from streamshed_lab.modules import lab_module
 Progress = Callable[[str], None]
 
 BENCHMARKS = {
+    "asked": "streamshed_lab.bench.asked",
     "graph": "streamshed_lab.bench.graph",
     "keyed": "streamshed_lab.bench.keyed",
     "nested": "streamshed_lab.bench.nested",

@@ -64,7 +64,7 @@ MEMORY = _STORES + "HDFSBackedStateStoreProvider"
 
 def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
     """Measure everything; see `streamshed_lab.bench.run`."""
-    with TemporaryDirectory() as folder, _spark(Path(folder), progress) as session:
+    with TemporaryDirectory() as folder, local_spark(Path(folder), progress) as session:
         bench = SparkBench(session, Path(folder), progress)
         slow = 5 if quick else 9
         yield from bench.exact(100_000, 6, {ROCKSDB: slow, MEMORY: 9}, rounds=2 if quick else 4)
@@ -80,7 +80,7 @@ def _gigabytes() -> int:
 
 
 @contextmanager
-def _spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
+def local_spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
     """A Spark of its own."""
     progress("starting Spark")
     session = (
@@ -238,6 +238,29 @@ class SparkBench:
             bar=RESTART_BAR,
             at_most=True,
         )
+
+    def outer(self, rows: int, batches: int, bar: float) -> Iterator[Measurement]:
+        """Rows of a without a match in b, beside Spark's left outer join on RocksDB."""
+        setting = f"left outer join, 2 × {rows:,} rows a batch"
+        files = self._files(rows, batches)
+        pair = STREAMS[:2]
+        join = ss.join(*pair).on("key").within(f"{WINDOW} seconds", time="time").unmatched("a")
+        self.progress(f"{setting}: streamshed")
+        self.session.conf.set(_STORE, ROCKSDB)
+        sources = self._sources(files, batches)
+        ours = self._run(join.stream({name: sources[name] for name in pair}))
+        self.progress(f"{setting}: Spark's join on RocksDB")
+        sources = self._sources(files, batches)
+        within = f"{WINDOW} seconds"
+        own = chained({name: sources[name] for name in pair}, "key", "time", within, "left_outer")
+        theirs = self._run(own)
+        yield Measurement(f"streamshed, {setting}", ours.rate, "rows/s")
+        yield Measurement(f"Spark's own on RocksDB, {setting}", theirs.rate, "rows/s")
+        name = f"streamshed over Spark's own on RocksDB, {setting}"
+        yield Measurement(name, ours.rate / theirs.rate, "times", bar=bar)
+        made, other = sum(ours.results), sum(theirs.results)
+        name = f"results by the last batch, less those of Spark's own, {setting}"
+        yield Measurement(name, made - other, "results", bar=0)
 
     # -- the contenders --------------------------------------------------------------------------
 
