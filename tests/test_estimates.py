@@ -24,7 +24,7 @@ from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
 from streamshed.estimates import Estimate, Share, Tally
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed_lab.experiments.coverage import SETTINGS, coverage, runs
+from streamshed_lab.experiments.coverage import TUNED, coverage, runs
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 told_apart = [policy for policy in POLICIES if policy not in NAMED_ONLY]
@@ -201,6 +201,12 @@ def test_a_ledger_prints_what_was_missed_as_a_percentage() -> None:
     ]
 
 
+def test_a_ledger_says_where_the_sample_cannot_tell() -> None:
+    streams = {"a": StreamLedger(arrived=1_200, stored=700, shed=500)}
+    vague = Ledger(streams, results=100, missed=Estimate(100.0, 5.0, 900.0))
+    assert str(vague).splitlines()[-1].startswith("the sample is too small to say more")
+
+
 def test_a_ledger_of_very_many_streams_prints_the_largest() -> None:
     ledger = Ledger({n: StreamLedger(arrived=n, stored=n) for n in range(1_000)}, results=1)
     lines = str(ledger).splitlines()
@@ -267,10 +273,9 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
 def test_the_truth_is_what_the_run_itself_has_missed(policy: str) -> None:
     """Density sheds other rows where it follows every key: that run's misses are not these."""
     for run in runs(range(2), policies=[policy]):
-        setting = SETTINGS[run.workload]
-        whole = ss.join(*setting.tables(run.seed)).on("key")
-        whole = whole.within(f"{setting.window} s", time="time", clock="max")
-        assert run.made + run.missed == whole.count(setting.tables(run.seed)).results
+        tables = TUNED[run.workload].tables(run.seed)
+        whole = TUNED[run.workload].join(tables).keep(rows=10**6).estimate(rate=1).count(tables)
+        assert run.made + run.missed == whole.results
 
 
 @pytest.mark.slow

@@ -105,7 +105,6 @@ CHAIN = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y").within(5, time="ts")
     ("join", "words"),
     [
         (CHAIN.partial(at_least=2), [".partial()", "a key that all streams share"]),
-        (CHAIN.keep(rows=5).estimate(rate=0.5), ["0.5", "whole keys", "leave it out"]),
         (CHAIN.keep(rows=5).shed("output"), ["'output'", "share none", "'random'"]),
         (CHAIN.keep(rows=5).shed("existence"), ["'existence'", "share none", "'random'"]),
         (CHAIN.through(pa.table({"x": [1]}), a="x", b="x", c="x"), ["each of them", ".on(r='x'"]),

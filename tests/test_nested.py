@@ -244,7 +244,6 @@ def test_conditions_that_cannot_be(said: object, message: str) -> None:
     ("change", "message"),
     [
         (lambda join: join.partial(), ".partial.. and .on.. by a condition"),
-        (lambda join: join.estimate(rate=0.5), "whole keys, which this join does not follow"),
         (lambda join: join.shed("sketch"), "'sketch'.* ranks rows by columns that are equal"),
         (lambda join: join.shed("pairwise"), "'pairwise'.* ranks rows by columns that are equal"),
         (

@@ -135,7 +135,6 @@ WEIGHED = THROUGH.weigh(column="weight").keep(rows=2)
     ("join", "words"),
     [
         (THROUGH.partial(at_least=2), [".partial()", "member of every stream"]),
-        (THROUGH.keep(rows=2).estimate(rate=0.5), ["0.5", "whole keys"]),
         (THROUGH.keep(rows=2).shed("existence"), ["'existence'", "share none", "'importance'"]),
         (THROUGH.keep(rows=2).shed("importance"), [".weigh()"]),
         (JOIN.through(PAIRS, r=["a", "b"], s="b"), ["stream 'r' has 1", "names 2", "'a', 'b'"]),

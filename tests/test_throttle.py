@@ -66,7 +66,8 @@ def test_what_is_made_is_in_the_full_join(
     assert 0 < done.ledger.results < full.ledger.results  # type: ignore[attr-defined]
     assert done.ledger.comparisons <= 1.05 * allowed * 40
     assert done.ledger.balanced
-    assert done.ledger.missed is None  # which is not to say that nothing is
+    missed = full.ledger.results - done.ledger.results  # type: ignore[attr-defined]
+    assert done.ledger.missed.low <= missed <= done.ledger.missed.high
     stored = sum(stream.stored for stream in done.ledger.streams.values())
     if said.get("conserve"):
         assert stored < 0.9 * sum(s.stored for s in full.ledger.streams.values())  # type: ignore[attr-defined]

@@ -9,6 +9,8 @@ Z = 1.97
 """How far 95 % of a normal distribution reach, and a little for variances that are estimated."""
 COARSE = 0.5
 """The part of the results with members near the edges of windows that may be wrong."""
+SKETCHED = 0.5
+"""The part of the results known by the sketch alone that may be wrong."""
 NEARLY = 0.98
 """The part of the results seen that is certain, where there are some of these."""
 
@@ -69,6 +71,7 @@ class Tally:
         made: the results that were made.
         coarse: those of which some members may be just outside of their windows.
         hidden: results that may have been there before their keys were followed.
+        unseen: results of keys that were not followed, by the sketch alone; `exact` has them.
         variance: that of the estimate.
         hidden_variance: that of what is hidden.
         weight: the largest number of results for which one stands, or 0 if all were seen.
@@ -86,17 +89,18 @@ class Tally:
     made: float = 0.0
     coarse: float = 0.0
     hidden: float = 0.0
+    unseen: float = 0.0
     variance: float = 0.0
     hidden_variance: float = 0.0
     weight: float = 0.0
 
     def estimate(self) -> Estimate:
         """The results without shedding; no fewer than were seen, or made."""
-        value = max(self.exact, self.made)
-        low, high = _bounds(self.exact - self.certain, self.variance, self.weight)
-        wide = COARSE * self.coarse
-        hidden = min(self.hidden, Z * math.sqrt(self.hidden_variance))
         seen = self.seen if self.coarse == 0 else NEARLY * self.seen
+        value = max(self.exact, seen, self.made)
+        low, high = _bounds(self.exact - self.certain, self.variance, self.weight)
+        wide = COARSE * self.coarse + SKETCHED * self.unseen
+        hidden = min(self.hidden, Z * math.sqrt(self.hidden_variance))
         least = max(self.certain + low - wide, seen, self.made)
         return Estimate(value, min(value, least), max(value, self.certain + high + wide + hidden))
 

@@ -238,10 +238,13 @@ def _estimate(plan: Plan) -> str:
         return "nothing is shed, and nothing is missed"
     if not is_estimated(plan):
         return "missed results are not estimated"
-    sample = f"{entries_of_sample(plan):,} entries"
+    keyed = plan.by_whole_keys
+    what, each = ("recall and keys", "keys") if keyed else ("and recall", "rows")
+    sample = f"{entries_of_sample(plan):,} {'entries' if keyed else 'rows'}"
     if plan.rate is not None:
-        sample = "all keys" if plan.rate == 1 else f"{plan.rate:.2%} of all keys at least"
-    return f"missed results, recall and keys, with 95 % intervals, from a sample of {sample}"
+        sample = f"all {each}" if plan.rate == 1 else f"{plan.rate:.2%} of all {each} at least"
+    comma = "," if keyed else ""
+    return f"missed results{comma} {what}, with 95 % intervals, from a sample of {sample}"
 
 
 # -- on Spark -------------------------------------------------------------------------------------

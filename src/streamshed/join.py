@@ -702,10 +702,11 @@ time='ts')
         """Say how many keys are followed, to estimate the results that shedding costs.
 
         Args:
-            rate: The part of all keys that is followed at least; a join begins by following all of
-                them, and goes on with those that make most results. With 1 what is missed is known
-                exactly, with 0 nothing is estimated. Without it, as many as fit into a sample of
-                about 5 % of the memory of the rows kept.
+            rate: The part of all keys (of all rows, where streams share no key) that is followed at
+                least; a join begins by following all of them, and goes on with those that make most
+                results. With 1 what is missed is known exactly, with 0 nothing is estimated.
+                Without it, as many as fit into a sample of about 5 % of the memory of the rows
+                kept, or a few hundred kilobytes.
 
         Example:
             >>> from streamshed import join

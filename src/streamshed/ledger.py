@@ -18,6 +18,10 @@ _MOST_SHOWN = 20
 """Lines of streams that a printed ledger has at most."""
 
 
+_VAGUE = 0.5
+"""The width of an interval of the recall from which on it says little."""
+
+
 @dataclass(frozen=True)
 class StreamLedger:
     """What became of the rows of one stream.
@@ -213,6 +217,8 @@ class Ledger:
             lines[0] += f" of importance {self.importance:,.6g}"
         if self.missed is not None and self.missed.high > 0:
             lines.append(f"recall {self.recall}: an estimated {self.missed} results missed")
+            if self.recall is not None and self.recall.high - self.recall.low > _VAGUE:
+                lines.append("the sample is too small to say more: see .estimate(rate=…)")
         elif self.missed is None and any(stream.shed for stream in self.accounts.values()):
             lines.append("missed results are not estimated")
         if self.missed_lately is not None and self.missed_lately.high > 0:

@@ -13,7 +13,8 @@ from streamshed.engine.match.condition_matcher import ConditionMatcher
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.memory import within_memory
-from streamshed.engine.observe.estimator import LossEstimator
+from streamshed.engine.observe.estimator import LossEstimator, is_estimated
+from streamshed.engine.observe.shadow import Shadow
 from streamshed.engine.operator import Operator
 from streamshed.kernels.core import BOUNDLESS, Memory
 from streamshed.plan.plan import Plan
@@ -51,7 +52,22 @@ def restore_operator(plan: Plan, snapshot: Snapshot, memory: Memory | None = Non
 
 def _in_memory(plan: Plan, whole: bool, memory: Memory) -> Operator:
     ingest = Ingest(plan)
-    return Operator(plan, ingest, _matcher(plan, ingest, memory), whole, memory)
+    join = Operator(plan, ingest, _matcher(plan, ingest, memory), whole, memory)
+    if is_estimated(plan) and not plan.by_whole_keys:
+        join.loss = Shadow(join, lambda: _second(plan, join))
+    return join
+
+
+def _second(plan: Plan, join: Operator) -> Operator:
+    """A join like another, of rows that it has read; it has no budget and hands out no columns."""
+    streams = tuple(replace(stream, weight=None, chosen=()) for stream in plan.streams)
+    alone = replace(plan, streams=streams, throttle=None, queue=None, rate=0.0, aggregates=None)
+    alone = replace(alone, memory=None)
+    if plan.pairwise is None:  # a function of the user's is compiled for one policy only
+        alone = alone.unbounded
+    second = _in_memory(alone, False, Memory())
+    second.ingest = join.ingest
+    return second
 
 
 def _matcher(plan: Plan, ingest: Ingest, memory: Memory) -> Matcher:

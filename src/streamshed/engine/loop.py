@@ -309,6 +309,21 @@ def withdraw(core, batch, i):  # type: ignore[no-untyped-def]
 
 
 @loop
+def skip_results(core, matcher, policy, rows, work):  # type: ignore[no-untyped-def]
+    """Let the row at hand make no more results: it is stored, or refused, and the next may come."""
+    work.cursor[STAGE] = IDLE
+    _settle(core, matcher, policy, rows, work.cursor[AT], home_shift(core.table))
+
+
+@loop
+def drop_rows(core, matcher, policy, rows):  # type: ignore[no-untyped-def]
+    """Remove stored rows, between batches or between two rows of one."""
+    shift = home_shift(core.table)
+    for row in rows:
+        remove(core, matcher, policy, row, shift)
+
+
+@loop
 def read_marks(core, policy, rows, marks):  # type: ignore[no-untyped-def]
     """Ask the policy for the marks of rows."""
     for i in range(rows.size):

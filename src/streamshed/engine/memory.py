@@ -13,7 +13,9 @@ from streamshed.engine.match.pairs import selectivity_layout, vectors_by_row
 from streamshed.engine.match.relation_links import links_layout
 from streamshed.engine.match.sorted_windows import MOST, sorted_layout
 from streamshed.engine.match.vectors import PLACES, vector_layout
-from streamshed.engine.observe.estimator import is_estimated, sample_entries
+from streamshed.engine.observe import estimator, shadow
+from streamshed.engine.observe.estimator import is_estimated
+from streamshed.engine.observe.recorder import NOTE
 from streamshed.engine.observe.state import loss_layout
 from streamshed.engine.row_sizes import fixed_bits
 from streamshed.errors import SpecError
@@ -61,13 +63,16 @@ def bytes_of_tables(plan: Plan) -> int:
 def bytes_of_sample(plan: Plan) -> int:
     """Bytes of the sample from which missed results are estimated."""
     entries = entries_of_sample(plan)
+    if not plan.by_whole_keys:
+        return _bytes(plan.unbounded, entries) + entries * NOTE.itemsize
     layout = loss_layout(entries, (entries - 1).bit_length(), len(plan.streams), mixed=False)
     return first_shape(plan).nbytes(layout)
 
 
 def entries_of_sample(plan: Plan) -> int:
-    """The entries of the sample from which missed results are estimated."""
-    return sample_entries(first_shape(plan).budget)
+    """The entries, or rows, of the sample from which missed results are estimated."""
+    of = estimator if plan.by_whole_keys else shadow
+    return of.sample_entries(first_shape(plan).budget)
 
 
 def _bytes(plan: Plan, rows: int) -> int:

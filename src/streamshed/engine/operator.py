@@ -64,6 +64,7 @@ from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.observe.estimator import LossEstimator, is_estimated
 from streamshed.engine.observe.hooks import NotEstimated
+from streamshed.engine.observe.tallies import Estimator
 from streamshed.engine.payload import Payload, Places
 from streamshed.engine.restore import (
     OF_ROWS,
@@ -91,8 +92,8 @@ from streamshed.kernels.core import (
     NEWEST,
     NONE,
     OVERDUE,
-    PEAK_BYTES,
     PEAK,
+    PEAK_BYTES,
     RESULTS,
     ROW,
     ROWS_USED,
@@ -187,8 +188,8 @@ class Operator:
         layout = self.policy.layout(self.shape)
         self.state: Any = make(self.policy.state, layout, self.shape, memory, POLICY)
         self.policy.prepare(self.state, plan)
-        self.loss: LossEstimator | None = None
-        if is_estimated(plan):
+        self.loss: Estimator | None = None
+        if is_estimated(plan) and plan.by_whole_keys:
             self.loss = LossEstimator(plan, self.shape, memory)
         self.observer: Any = NotEstimated()
         self.throttle: Controller | None = None
@@ -287,7 +288,7 @@ class Operator:
         for part in self.matcher.pieces(self, batch):
             status = None
             while status != DONE:
-                status = self._loop(part)
+                status = self.run_loop(part)
                 due = status == ROUND_OVER and self.spill is not None and self.spill.end_round()
                 if status == ROUND_OVER and not due:
                     continue  # what was made can wait until there is more of it
@@ -295,7 +296,7 @@ class Operator:
                 if due and self.spill is not None:
                     yield from self.spill.sit()
             if self.failed is not None:
-                self._refuse(part)
+                self.refuse(part)
         self.matcher.on_processed(self)
 
     def run_on(self, batch: Batch) -> Iterator[Block]:
@@ -350,7 +351,7 @@ class Operator:
             self.spill.note_emitted(block)
         return block
 
-    def _loop(self, batch: Batch) -> int:
+    def run_loop(self, batch: Batch) -> int:
         """Let the loop run until the batch is done, or something is to be done outside."""
         if not self.warmed:  # what is compiled, or read from a cache, is no work
             self.warmed = True
@@ -391,7 +392,7 @@ class Operator:
             self.failed = error
             return DONE
 
-    def _refuse(self, batch: Batch) -> None:
+    def refuse(self, batch: Batch) -> None:
         """Stop at a row whose comparison has failed, as if it had not come."""
         error, self.failed = self.failed, None
         assert error is not None
@@ -857,7 +858,7 @@ class Operator:
         for component in self.components:
             if component is not self.loss:
                 _load(component.prefix, component.arrays(), component.layout(), head.arrays)
-        self._store_again(rows, anew)
+        self.store_again(rows, anew)
         for prefix, arrays, layout in self._own_states():
             if anew and prefix == POLICY:
                 continue
@@ -866,7 +867,7 @@ class Operator:
             _load(prefix, arrays, rest, head.arrays)
         find_recent(self.core, rows.arrivals)
         if self.loss is not None and not self.loss.restore(head.arrays, changed):
-            known = LossEstimator.prefix + "total" in head.arrays
+            known = self.loss.prefix + "total" in head.arrays
             self.loss.begin_anew(self.core, rows, self.made, known)
         if self.spill is not None:
             self.spill.restore(head.numbers[self.spill.prefix], "budget" in changed)
@@ -880,7 +881,7 @@ class Operator:
                 saved = head.arrays[POLICY + name]
                 getattr(self.state, name)[: len(saved)] = saved
 
-    def _store_again(self, rows: Rows, anew: bool) -> None:
+    def store_again(self, rows: Rows, anew: bool) -> None:
         """Store rows in the order of their arrival, anew if the policy takes them as newcomers."""
         self.matcher.before_restore(self, self.with_waiting(rows.batch.time))
         done = 0

@@ -70,7 +70,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
         seed=spec.random_seed,
         key_seed=spec.random_seed,
-        rate=spec.sample_rate if _is_estimated(spec) else 0.0,
+        rate=spec.sample_rate,
         through=_relation(spec),
         queue=queue_of(spec, policy, time_type),
         besides=spec.besides(),
@@ -99,12 +99,6 @@ def _aggregated_only(spec: Spec, aggregation: Aggregation) -> Selection:
             "it too, or leave .select() out"
         )
     return Selection.of((path,), spec.told_apart())
-
-
-def _is_estimated(spec: Spec) -> bool:
-    """Whether it can be estimated what shedding costs: keys are followed for it."""
-    by_keys = capabilities.kind_of(spec) in ("shared key", "streams by a column")
-    return by_keys and spec.first is None
 
 
 def _policy(spec: Spec) -> Policy:
@@ -136,11 +130,6 @@ def _check_complete(spec: Spec) -> None:
         raise SpecError("the join has no condition; say which rows belong together with .on('k')")
     elif len(spec.streams) == 1:
         raise too_few(spec.streams)
-    if spec.sample_rate and not _is_estimated(spec):
-        raise SpecError(
-            f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is estimated from "
-            "whole keys, which this join does not follow; leave it out"
-        )
     _check_waiting(spec)
     _check_shedding(spec)
     _check_first(spec)
@@ -170,7 +159,14 @@ def _check_complete(spec: Spec) -> None:
 
 def _check_first(spec: Spec) -> None:
     """Refuse first results with the rows of a stream that results need not have."""
-    if spec.first is None or spec.first.per == PER_KEY:
+    if spec.first is None:
+        return
+    if spec.sample_rate:
+        raise SpecError(
+            f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
+            "in joins that make first results only; leave it out"
+        )
+    if spec.first.per == PER_KEY:
         return
     if spec.at_least is not None:
         raise SpecError(

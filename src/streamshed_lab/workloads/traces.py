@@ -27,6 +27,7 @@ WEBLOGS = {
 HONEYPOT = "honeypot_marx/events.parquet"
 NEWS = "news_sites/article_tokens.parquet"
 MOTES = "intel_lab_10min/tensor_long.parquet"
+EMAILS = "email_eu_core/messages.parquet"
 CENSUS = "cps/cps_unified_1988_1994_1995_2004.parquet"
 
 
@@ -176,6 +177,23 @@ def census(
             }
         )
     return streams
+
+
+def emails(rows: int, folder: str | os.PathLike[str] | None = None) -> dict[str, pa.Table]:
+    """Read who wrote to whom at an institute, as a stream of senders and one of recipients.
+
+    Args:
+        rows: how many messages, from the first on.
+        folder: see `data_folder`.
+
+    Returns:
+        `sent` and `received`, in time order: `key` (the person) and `time`.
+    """
+    messages = _read(data_folder(folder) / EMAILS).slice(0, rows)
+    return {
+        name: pa.table({"key": messages[column], "time": messages["ts"]})
+        for name, column in (("sent", "src"), ("received", "dst"))
+    }
 
 
 def _streams(

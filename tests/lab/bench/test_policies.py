@@ -7,6 +7,7 @@ import pytest
 from streamshed_lab.bench import policies, run
 from streamshed_lab.bench.keyed import Setting, loop_speeds
 from streamshed_lab.experiments.cells import Scale, settings
+from streamshed_lab.experiments.coverage import TUNED
 
 SMALL = Scale(seeds=(1,), spreads=(100.0,), alphas=(0.0,), budgets=(100, 500), tuples=2_500)
 
@@ -15,7 +16,8 @@ SMALL = Scale(seeds=(1,), spreads=(100.0,), alphas=(0.0,), budgets=(100, 500), t
 def small(monkeypatch):
     chosen = settings(SMALL, ["existence", "changing"])
     monkeypatch.setattr(policies, "QUICK", SMALL)
-    monkeypatch.setattr(policies, "QUICK_SEEDS", range(1))
+    monkeypatch.setattr(policies, "DRAWN", 1)
+    monkeypatch.setattr(policies, "JUDGED", TUNED)
     monkeypatch.setattr(policies, "settings", lambda scale: chosen)
 
 
@@ -39,7 +41,7 @@ def test_every_requirement_has_its_bar(small, monkeypatch):
     assert worst.cell.endswith(" rows")
     with_bars = [m for m in named.values() if m.bar is not None]
     assert [m.bar for m in with_bars] == [
-        0.98, 3.0, 3.0, 0.85, 0.92, 0.98, 4_000_000, 1 / 3
+        0.98, 3.0, 3.0, 0.85, 0.93, 0.98, *(0.9, 0.1) * len(TUNED), 4_000_000, 1 / 3
     ]  # fmt: skip
     assert all(m.cell for m in with_bars[:4])
     assert [m.holds for m in with_bars[-2:]] == [False, True]

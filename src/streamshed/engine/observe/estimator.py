@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from streamshed.engine.allocation import enough, first_shape
 from streamshed.engine.batch import NO_NUMBERS, Batch
-from streamshed.engine.component import Arrays, Component
+from streamshed.engine.component import Arrays
 from streamshed.engine.observe.entries import link_keys
 from streamshed.engine.observe.loss import enter_rows
 from streamshed.engine.observe.state import (
@@ -23,7 +22,6 @@ from streamshed.engine.observe.state import (
     FREE_ENTRY,
     FREE_KEY,
     FULL_AT,
-    GROUPS,
     KEYS_USED,
     LOGARITHMS,
     NEWEST,
@@ -36,23 +34,27 @@ from streamshed.engine.observe.state import (
     LossSettings,
     loss_layout,
 )
+from streamshed.engine.observe.tallies import (
+    Estimator,
+    depths,
+    lately,
+    mixed,
+    variance,
+)
 from streamshed.engine.restore import Rows
-from streamshed.estimates import KeyTally, Tally
+from streamshed.estimates import KeyTally
 from streamshed.kernels.core import (
     ARRIVED,
     BOUNDLESS,
     FATES,
     FILTERED,
     LATE,
-    NEVER,
     NONE,
-    RESULTS,
     Core,
     Field,
     Memory,
     Shape,
 )
-from streamshed.kernels.core import NEWEST as NEWEST_SEEN
 from streamshed.kernels.random import GOLDEN
 from streamshed.plan.plan import Plan
 
@@ -68,17 +70,16 @@ FEWEST, MOST = 8, 64
 _TALLIES = ("total", "spread", "steps", "step_spread")
 _KEYS = ("distinct",)
 _BY_ENTRY = ("entries", "latest", "keys")
-_MINUTE = 60_000_000
 
 
 def is_estimated(plan: Plan) -> bool:
-    """Whether a join may shed, and it is wanted and possible to estimate what that costs."""
+    """Whether a join may shed, and it is wanted to estimate what that costs."""
     sheds = plan.bounded or plan.throttle is not None
     overdue = plan.spill is not None and plan.spill.deadline is not None
-    return (sheds or overdue) and plan.by_whole_keys and plan.rate != 0
+    return (sheds or overdue) and plan.rate != 0 and plan.first is None
 
 
-class LossEstimator(Component):
+class LossEstimator(Estimator):
     """The observer of a running join on a shared key.
 
     Args:
@@ -87,12 +88,12 @@ class LossEstimator(Component):
         memory: where the arrays are.
     """
 
-    prefix = "loss."
     state: Loss
 
     def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
-        super().__init__(shape, memory)
-        self.plan = plan
+        super().__init__(plan, shape, memory)
+        # A result is a product over streams, and so is what the sketch is wrong by.
+        self.doubt = 2.0 ** max(0 if plan.by is None else 1, len(plan.streams) - 2)
         lasts = [stream.last is not None for stream in plan.streams]
         self.mixed = any(lasts) and not all(lasts)
         self.settings = _settings(plan)
@@ -204,14 +205,7 @@ class LossEstimator(Component):
         return same and self.prefix + "numbers" in saved
 
     def begin_anew(self, core: Core, rows: Rows, results: int, known: bool) -> None:
-        """Begin with the rows that are stored: what they complete from here on will be known.
-
-        Args:
-            core: the state of the join.
-            rows: that are stored.
-            results: made so far.
-            known: whether what was missed so far was tallied; otherwise it is taken as nothing.
-        """
+        """Begin with the rows that are stored: see `Estimator`."""
         counts = core.counts.reshape(-1, FATES)
         entered = counts[:, ARRIVED] - counts[:, FILTERED] - counts[:, LATE]
         self.state.entered[: len(entered)] = entered
@@ -229,45 +223,35 @@ class LossEstimator(Component):
         """The part of all keys that is followed at present, whatever they promise."""
         return float(2.0 ** -int(self.state.numbers[FLOOR]))
 
-    def tally(self, made: int) -> Tally:
-        """What is known of all results so far, of which so many were made."""
-        state = self.state
-        return self._tally(state.total, state.spread.reshape(2, GROUPS), made)
+    @property
+    def sums(self) -> Loss:
+        """The tallies are among the arrays."""
+        return self.state
 
-    def tally_lately(self, core: Core) -> Tally:
-        """The same in the last minute, or window."""
-        state = self.state
-        now = int(state.numbers[ENTERED])
-        if core.settings.timed:
-            now = max(int(core.numbers[NEWEST_SEEN]), int(state.numbers[NEWEST]))
-        recent = state.steps["number"] > now // self.settings.step - STEPS
-        if now in (FAR, NEVER) or not recent.any():
-            return Tally()
-        made = int(core.numbers[RESULTS]) - int(state.steps["results"][recent].min())
-        spread = state.step_spread.reshape(STEPS, 2, GROUPS)[recent].sum(axis=0)
-        return self._tally(state.steps[recent], spread, made)
+    @property
+    def heaviest(self) -> float:
+        """For how many results one may stand at present that was not seen; 0 if all are."""
+        return 1 / self.rate if int(self.state.floors.max()) > 0 else 0.0
 
-    def _tally(
-        self, tallies: npt.NDArray[Any], spread: npt.NDArray[np.float64], made: int
-    ) -> Tally:
-        sums = {
-            name: float(tallies[name].sum())
-            for name in ("exact", "certain", "seen", "coarse", "hidden")
-        }
-        left_out = int(self.state.floors.max()) > 0
-        return Tally(
-            made=float(made),
-            **sums,
-            variance=_variance(spread[0]),
-            hidden_variance=_variance(spread[1]),
-            weight=max(float(tallies["weight"].max()), 1 / self.rate if left_out else 0.0),
-        )
+    @property
+    def rows_seen(self) -> int:
+        """The rows that have come."""
+        return int(self.state.numbers[ENTERED])
+
+    @property
+    def newest(self) -> int:
+        """The newest time of these."""
+        return int(self.state.numbers[NEWEST])
+
+    def variances(self, spread: npt.NDArray[np.float64]) -> tuple[float, float]:
+        """The variance of the estimate, and that of what may be hidden besides."""
+        return variance(spread[0]), variance(spread[1])
 
     def key_tally(self) -> KeyTally:
         """What is known of the keys that have results."""
         distinct = self.state.distinct[self.state.distinct["used"] != 0]
         cut = int(self.state.numbers[CUT])
-        depth = _depths(distinct["hash"], self.settings.salt)
+        depth = depths(mixed(distinct["hash"] ^ self.settings.salt))
         level = np.maximum(distinct["level"].astype(np.int64), cut)
         stands = 2.0 ** level[(depth >= level) & (distinct["level"] < UNSEEN)]
         made = 2.0**cut * float((distinct["made"] != 0).sum())
@@ -301,14 +285,6 @@ def sample_entries(budget: int) -> int:
     return min(max(CAPACITY, budget // PART), LARGE)
 
 
-def lately(plan: Plan) -> int:
-    """What "lately" means: a minute, or else the longest window (in time, or in rows of all)."""
-    if pa.types.is_timestamp(plan.time_type):
-        return _MINUTE
-    windows = [stream.window for stream in plan.streams if stream.window is not None]
-    return max(1, max(windows) if windows else sum(stream.last or 0 for stream in plan.streams))
-
-
 def _positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:
     """The times of rows, or where their stream has a row window their numbers in it."""
     positions = rows.batch.time.copy()
@@ -328,24 +304,3 @@ def _positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:
         places = order[np.searchsorted(ring, rows.arrivals[mine], sorter=order)]
         positions[mine] = numbers[places]
     return positions
-
-
-def _variance(groups: npt.NDArray[np.float64]) -> float:
-    """The variance of a sum over random groups, from their differences."""
-    off = groups - groups.mean()
-    return float(off @ off) * GROUPS / (GROUPS - 1)
-
-
-def _depths(hashes: npt.NDArray[np.uint64], salt: np.uint64) -> npt.NDArray[np.int64]:
-    """The depths of keys, as `state.depth_of` finds them."""
-    word = hashes ^ salt
-    with np.errstate(over="ignore"):
-        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    word ^= word >> np.uint64(31)
-    depth = np.zeros(len(word), np.int64)
-    for bits in (32, 16, 8, 4, 2, 1):
-        empty = word >> np.uint64(64 - bits) == 0
-        depth += bits * empty
-        word = np.where(empty, word << np.uint64(bits), word)
-    return np.minimum(depth, DEEPEST)

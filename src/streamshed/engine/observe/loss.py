@@ -75,6 +75,17 @@ class MadeLater(NamedTuple):
     loss: Loss
 
 
+class Sight(NamedTuple):
+    """What is seen of a newcomer's key."""
+
+    hash: np.uint64
+    lot: np.uint64
+    first: int  # its cells of the sketch
+    second: int
+    promise: int
+    likely: float  # the results that the newcomer makes, by the sketch
+
+
 @implements(hooks.observe, Loss)
 def _observe(loss, core, rows, at):  # type: ignore[no-untyped-def]
     loss.numbers[RESULTS_BEFORE] = core.numbers[RESULTS]
@@ -112,16 +123,19 @@ def enter_rows(loss, core, batch, positions):  # type: ignore[no-untyped-def]
 @kernel
 def _enter(loss, core, hashed, stream, time, position, counted):  # type: ignore[no-untyped-def]
     """Count a row in the sketch, and follow it if its key is followed, or is deep enough."""
-    lanes = core.settings.lanes
+    lanes, lane = core.settings.lanes, lane_of(core, stream)
     lot = lot_of(loss, hashed)
     first, second = cells_of(loss, hashed)
-    promise = promise_of(loss, lanes, first, second)
-    count_in_sketch(loss, lanes, first, second, lane_of(core, stream))
+    promise, likely = promise_of(loss, core, first, second, lane)
+    count_in_sketch(loss, lanes, first, second, lane)
+    if not counted:
+        likely = 0.0
     key = find_key(loss, hashed)
     if key != NONE or depth_of(lot) >= _level(loss, promise):
-        _follow(
-            loss, core, hashed, lot, key, stream, time, position, first, second, promise, counted
-        )
+        sight = Sight(hashed, lot, first, second, promise, likely)
+        _follow(loss, core, sight, key, stream, time, position, counted)
+    elif likely > 0:
+        _add_unseen(loss, likely)
 
 
 @kernel
@@ -252,6 +266,7 @@ def _begin_step(loss, core, now):  # type: ignore[no-untyped-def]
     loss.steps[place].seen = 0.0
     loss.steps[place].coarse = 0.0
     loss.steps[place].hidden = 0.0
+    loss.steps[place].unseen = 0.0
     loss.steps[place].weight = 0.0
     loss.step_spread[place * 2 * GROUPS : (place + 1) * 2 * GROUPS] = 0.0
 
@@ -260,32 +275,65 @@ def _begin_step(loss, core, now):  # type: ignore[no-untyped-def]
 
 
 @aside
-def _follow(  # type: ignore[no-untyped-def]
-    loss, core, hashed, lot, key, stream, time, position, first, second, promise, counted
-):
+def _follow(loss, core, sight, key, stream, time, position, counted):  # type: ignore[no-untyped-def]
     """Count what a row completes whose key is followed, or enters, and follow it."""
-    numbers, lanes, depth = loss.numbers, core.settings.lanes, depth_of(lot)
-    if numbers[HELD] + lanes + 1 > numbers[FULL_AT]:
+    numbers, depth = loss.numbers, depth_of(sight.lot)
+    if numbers[HELD] + core.settings.lanes + 1 > numbers[FULL_AT]:
         make_room(loss, core)
-        key = find_key(loss, hashed)
-    if key == NONE and depth < _level(loss, promise):
+        key = find_key(loss, sight.hash)
+    if key == NONE and depth < _level(loss, sight.promise):
+        _add_unseen(loss, sight.likely)
         return
-    rank = min(promise - numbers[EXPONENT], HIGHEST_RANK) + numbers[RISES]
+    rank = min(sight.promise - numbers[EXPONENT], HIGHEST_RANK) + numbers[RISES]
     if key != NONE:
         # Who was promising stays followed while a row of it is alive.
         rank = max(rank, prune_key(loss, core, key, depth))
     else:
-        key = add_key(loss, hashed)
+        key = add_key(loss, sight.hash)
         if depth < _highest_floor(loss):
-            _suspect(loss, core, key, stream, rank, first, second)
+            _suspect(loss, core, key, stream, rank, sight)
+    if sight.likely > 0:
+        _correct(loss, sight, max(0, min(numbers[RISES] - rank, numbers[FLOOR])))
     partners = gather(loss, core, key, stream, time, position, rank)
     if counted and partners.slots + 1 >= core.settings.at_least:
         found = count_results(loss, core, key, stream, time, partners)
         if found.exact > 0:
-            _tally(loss, core, lot, stream, partners, found)
-            note_key(loss, hashed, found.lowest, False)
+            _tally(loss, core, sight.lot, stream, partners, found)
+            note_key(loss, sight.hash, found.lowest, False)
     release_slots(loss, partners.slots)
     _store(loss, core, key, depth, stream, time, position, rank, partners)
+
+
+@kernel
+def _add_unseen(loss, likely):  # type: ignore[no-untyped-def]
+    """Add the results, by the sketch, of a newcomer whose key is not followed."""
+    place = loss.numbers[STEP_PLACE]
+    loss.total[0].exact += likely
+    loss.total[0].unseen += likely
+    loss.steps[place].exact += likely
+    loss.steps[place].unseen += likely
+
+
+@kernel
+def _correct(loss, sight, level):  # type: ignore[no-untyped-def]
+    """Take off what newcomers with the chance 2^-level stand for, by the sketch, but themselves.
+
+    In expectation that is what `_add_unseen` adds: so the sum is the same in the mean, and varies
+    only as far as the sketch is wrong (a difference estimator).
+    """
+    if depth_of(sight.lot) < level:
+        _add_unseen(loss, sight.likely)
+        return
+    if level == 0:
+        return
+    place, weight = loss.numbers[STEP_PLACE], 2.0**level
+    more = (weight - 1.0) * sight.likely
+    spread = weight * sight.likely * np.sqrt(1.0 - 1.0 / weight)
+    loss.total[0].exact -= more
+    loss.steps[place].exact -= more
+    group = np.int64(sight.lot & np.uint64(GROUPS - 1))
+    loss.spread[group] -= spread
+    loss.step_spread[place * 2 * GROUPS + group] -= spread
 
 
 @kernel
@@ -298,13 +346,13 @@ def _highest_floor(loss):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _suspect(loss, core, key, stream, rank, first, second):  # type: ignore[no-untyped-def]
+def _suspect(loss, core, key, stream, rank, sight):  # type: ignore[no-untyped-def]
     """Note that a key that enters may have rows that were not followed, as the sketch says."""
     lanes = core.settings.lanes
     for lane in range(lanes):
         own = np.int64(lane == lane_of(core, stream))  # the newcomer is in the sketch already
-        likely = rows_in_sketch(loss, lanes, first, second, lane) - own
-        most = most_in_sketch(loss, lanes, first, second, lane) - own
+        likely = rows_in_sketch(loss, lanes, sight.first, sight.second, lane) - own
+        most = most_in_sketch(loss, lanes, sight.first, sight.second, lane) - own
         if most > 0:
             in_rows = core.lanes[lane].last > 0
             now = _rows_of(loss, core, lane) if in_rows else loss.numbers[NEWEST]

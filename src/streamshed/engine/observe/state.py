@@ -33,6 +33,8 @@ DISTINCT_KEYS = 2048
 """Keys with a result that are remembered, to count them all."""
 LOGARITHMS = 4096
 """Rows of which the logarithm is in a table."""
+LIKELY = 8.0
+"""Fewer results than these, as the sketch says, may be noise."""
 FAR = -(2**62)
 """Before all times."""
 
@@ -92,6 +94,7 @@ TALLY = np.dtype(
         ("seen", np.float64),  # those that were seen, each counted once
         ("coarse", np.float64),  # those whose members may be just outside of their windows
         ("hidden", np.float64),  # what keys may have made besides before they were followed
+        ("unseen", np.float64),  # results of keys not followed, by the sketch; `exact` has them
         ("weight", np.float64),  # the largest number of results for which one stood
     ],
     align=True,
@@ -262,11 +265,16 @@ def cells_of(loss, hashed):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rows_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
-    """The rows of a key in a lane, faded: the smaller cell, less half the mean of all as noise."""
+def _units_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
+    """What a key counts in a lane: the smaller cell, less half the mean of all as noise."""
     found = np.int64(min(loss.cells[first * lanes + lane], loss.cells[second * lanes + lane]))
-    noise = loss.counted[lane] >> (loss.settings.bits + 1)
-    return max(0, found - noise) // ROW_UNITS
+    return max(0, found - (loss.counted[lane] >> (loss.settings.bits + 1)))
+
+
+@kernel
+def rows_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
+    """The rows of a key in a lane, faded."""
+    return _units_in_sketch(loss, lanes, first, second, lane) // ROW_UNITS
 
 
 @kernel
@@ -290,12 +298,23 @@ def count_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untype
 
 
 @kernel
-def promise_of(loss, lanes, first, second):  # type: ignore[no-untyped-def]
-    """The promise of a key: log2 of the product of (1 + rows) over lanes, to the power 3/2."""
-    promise = 0
+def promise_of(loss, core, first, second, own):  # type: ignore[no-untyped-def]
+    """What the sketch says of a key as a row of a lane comes.
+
+    Returns:
+        Its promise: log2 of the product of (1 + rows) over lanes, to the power 3/2; and the results
+        that the row is likely to make, 0 if they are too few to be told from noise.
+    """
+    lanes = core.settings.lanes
+    promise, likely = 0, 1.0
     for lane in range(lanes):
-        promise += _logarithm(loss, rows_in_sketch(loss, lanes, first, second, lane))
-    return (promise * 3) >> 5
+        units = _units_in_sketch(loss, lanes, first, second, lane)
+        promise += _logarithm(loss, units // ROW_UNITS)
+        if lane != own:
+            likely *= units / ROW_UNITS
+    if core.settings.by or not core.settings.complete or likely < LIKELY:
+        likely = 0.0
+    return (promise * 3) >> 5, likely
 
 
 @kernel

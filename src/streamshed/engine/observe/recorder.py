@@ -1,0 +1,82 @@
+"""The observer of joins whose rows share no key: it notes rows, which a second join replays."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.engine.batch import Batch
+from streamshed.engine.observe import hooks
+from streamshed.kernels.compiling import copy_element, implements
+from streamshed.kernels.core import RESULTS
+from streamshed.kernels.machine import bit_length
+from streamshed.kernels.random import draw
+
+# The scalars of a recorder, in `Recorder.numbers`.
+(
+    NOTED,  # rows in the log, those that wait to be replayed included
+    SEEN,  # all rows that came
+    LEAST,  # rows of a lesser depth are not noted
+    STORED,  # rows in the log that the second join holds, or held
+    LEVEL,  # newcomers of a lesser depth are not stored
+    CHECKED,  # the number of the last check
+    RECENT,  # results of the second join since then
+    STEP,  # the place of the present step
+) = range(8)
+NUMBERS = 8
+
+NOTE = np.dtype(
+    [
+        ("lot", np.uint64),
+        ("order", np.int64),  # how many rows came before
+        ("number", np.int64),  # of the row in its stream
+        ("made", np.int64),  # results of the join before it
+        ("level", np.int64),  # it is in the sample with the chance 2^-level
+    ],
+    align=True,
+)
+"""What is known of a row in the log besides its columns."""
+
+
+class Recorder(NamedTuple):
+    """The log: rows of the sample in the order of their arrival, then those to be replayed."""
+
+    seed: np.uint64
+    rows: Batch
+    notes: npt.NDArray[np.void]
+    entered: npt.NDArray[np.int64]  # by stream: the rows that came
+    before: npt.NDArray[np.int64]  # by (row, stream), if there are row windows: `entered` then
+    numbers: npt.NDArray[np.int64]
+
+
+@implements(hooks.observe, Recorder)
+def _observe(recorder, core, rows, at):  # type: ignore[no-untyped-def]
+    numbers, stream = recorder.numbers, np.int64(rows.stream[at])
+    order = numbers[SEEN]
+    numbers[SEEN] += 1
+    recorder.entered[stream] += 1
+    lot = draw(recorder.seed, order)
+    if 64 - bit_length(lot) < numbers[LEAST]:
+        return
+    place = numbers[NOTED]
+    numbers[NOTED] += 1
+    log, note = recorder.rows, recorder.notes[place]
+    note.lot = lot
+    note.order = order
+    note.number = recorder.entered[stream]
+    note.made = core.numbers[RESULTS]
+    log.stream[place] = rows.stream[at]
+    log.time[place] = rows.time[at]
+    log.hash[place] = rows.hash[at]
+    if log.worth.size > 0:
+        log.worth[place] = rows.worth[at]
+    if log.hashes.size > 0:
+        copy_element(log.hashes, place, rows.hashes, at)
+    if log.values.size > 0:
+        copy_element(log.values, place, rows.values, at)
+    if recorder.before.size > 0:
+        streams = recorder.entered.size
+        for other in range(streams):
+            recorder.before[place * streams + other] = recorder.entered[other]

@@ -1,0 +1,628 @@
+"""The loss estimator of joins whose rows share no key: a second join of a sample of the rows.
+
+Equalities between pairs, conditions and relations have no keys that could be followed in full. So
+rows are drawn one by one: the second join has no budget, stores the rows of the sample, and is
+probed by all rows that come. A result is seen if all its members but the newcomer are in the
+sample, and counts for the inverse of the chance of that; docs/meaning.md (What shedding costs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamshed.conditions import Cosine, InnerProduct
+from streamshed.engine.allocation import enough, first_shape
+from streamshed.engine.batch import AT, NO_FLAGS, NO_NUMBERS, Batch
+from streamshed.engine.component import Arrays
+from streamshed.engine.loop import DONE, FULL, drop_rows, skip_results
+from streamshed.engine.observe.recorder import (
+    CHECKED,
+    LEAST,
+    LEVEL,
+    NOTE,
+    NOTED,
+    NUMBERS,
+    RECENT,
+    SEEN,
+    STEP,
+    STORED,
+    Recorder,
+)
+from streamshed.engine.observe.state import DEEPEST, FAR, GROUPS, STEPS, TALLY
+from streamshed.engine.observe.tallies import (
+    Estimator,
+    depths,
+    mixed,
+    variance,
+)
+from streamshed.engine.restore import OF_ROWS, Rows, live_rows
+from streamshed.engine.sink import MEMBERS, allocate_buffer
+from streamshed.estimates import Tally
+from streamshed.kernels.core import (
+    ARRIVALS,
+    ARRIVED,
+    BOUNDLESS,
+    CLOCK,
+    FATES,
+    FIRST_SEEN,
+    NEVER,
+    NEWEST,
+    OVERDUE,
+    ROWS_USED,
+    Core,
+    Field,
+    Shape,
+)
+from streamshed.kernels.random import GOLDEN
+
+if TYPE_CHECKING:
+    from streamshed.engine.operator import Operator
+
+CAPACITY = 1 << 12
+"""Rows that a sample may have in any case, if it chooses its rate by itself."""
+PART = 20
+"""Beyond that it may have one for so many rows of the budget: so it takes 5 % of the memory."""
+LARGE = 1 << 20
+"""The most that it may have; and what it has, if the rate was said, before it falls to that."""
+THROTTLED = 3
+"""The level at which a sample begins where the work of the join is bounded: an eighth of the rows
+compared with an eighth of the rows are 1.6 % of the work of the whole join."""
+CHECK = 1 << 10
+"""Arrivals after which the size of the sample, and its results, are looked at."""
+WORK = 1 << 17
+"""Results that it may make in so many arrivals."""
+MOST, BUFFER = 1 << 16, 1 << 15
+"""Results that one row may make of it; and those that are handed out at once."""
+_VISITOR = 1 << 40
+"""Places from here on are those of rows that probe, and are not in the log."""
+_COLUMNS = ("stream", "time", "hash", "worth", "hashes", "values")
+
+
+class Sums(NamedTuple):
+    """What was counted: see `state.Loss`."""
+
+    total: npt.NDArray[Any]
+    spread: npt.NDArray[np.float64]  # by (stream, group)
+    steps: npt.NDArray[Any]
+    step_spread: npt.NDArray[np.float64]
+
+
+class Shadow(Estimator):
+    """The observer of a running join, and the second join.
+
+    Args:
+        first: the join, with its budgets.
+        build: makes a join like it, which sheds nothing.
+    """
+
+    state: Recorder
+    sums: Sums
+
+    def __init__(self, first: Operator, build: Callable[[], Operator]) -> None:
+        plan = first.plan
+        super().__init__(plan, first.shape, first.memory)
+        self.first, self.build, self.ingest = first, build, first.ingest
+        self.lasts = np.array([stream.last or 0 for stream in plan.streams], np.int64)
+        # Every row probes, unless that were too much work, or one that is not stored has no place:
+        # in a window of rows, and in a matrix of vectors.
+        in_matrices = isinstance(plan.pairwise, Cosine | InnerProduct)
+        self.visits = plan.throttle is None and not self.lasts.any() and not in_matrices
+        self.capacity, self.highest = LARGE, DEEPEST
+        if plan.rate is None:
+            self.capacity = sample_entries(first_shape(plan).budget)
+        else:
+            self.highest = int(np.floor(-np.log2(plan.rate)))
+        self.room = 0
+        self.join: Operator | None = None
+        self.width = self.ingest.empty_batch().values.shape[1:]
+        nothing = {name: field.nothing() for name, field in self.layout().items()}
+        self._lay_out(nothing)
+        self.grow(first.shape, 0)
+        self.sums.steps["number"] = FAR
+        begins = 0 if plan.throttle is None else THROTTLED
+        self.state.numbers[LEVEL] = min(begins, self.highest)
+        self.state.numbers[LEAST] = 0 if self.visits else self.state.numbers[LEVEL]
+
+    # -- arrays ----------------------------------------------------------------------------------
+
+    def _columns(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The columns of rows in the log: their types, and the shape of a value."""
+        like = self.ingest.empty_batch()
+        there = {
+            "worth": any(stream.worth is not None for stream in self.plan.streams),
+            "hashes": self.plan.graph,
+            "values": self.plan.pairwise is not None,
+        }
+        return {
+            name: (getattr(like, name).dtype, getattr(like, name).shape[1:])
+            for name in _COLUMNS
+            if there.get(name, True)
+        }
+
+    def layout(self) -> dict[str, Field]:
+        """The arrays, all of which a checkpoint keeps."""
+
+        def once(dtype: npt.DTypeLike, times: int) -> Field:
+            return Field("once", dtype, 0, times, kept=True)
+
+        lanes = self.shape.lanes
+        return {
+            **{
+                f"rows.{name}": once(dtype, self.room * math.prod(shape))
+                for name, (dtype, shape) in self._columns().items()
+            },
+            "notes": once(NOTE, self.room),
+            "before": once(np.int64, self.room * lanes if self.lasts.any() else 0),
+            "entered": once(np.int64, lanes),
+            "numbers": once(np.int64, NUMBERS),
+            "total": once(TALLY, 1),
+            "spread": once(np.float64, lanes * GROUPS),
+            "steps": once(TALLY, STEPS),
+            "step_spread": once(np.float64, STEPS * lanes * GROUPS),
+        }
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by name, each with one dimension."""
+        rows = {f"rows.{n}": getattr(self.state.rows, n).reshape(-1) for n in self._columns()}
+        own = ("notes", "before", "entered", "numbers")
+        return rows | {n: getattr(self.state, n) for n in own} | self.sums._asdict()
+
+    def replace(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Let the log and the tallies have other arrays."""
+        self._lay_out(arrays)
+
+    def _lay_out(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        columns = {}
+        for name, (_, shape) in self._columns().items():
+            flat = arrays[f"rows.{name}"]
+            room = len(flat) // max(1, math.prod(shape))
+            columns[name] = flat[: room * math.prod(shape)].reshape(room, *shape)
+        like = self.ingest.empty_batch()
+        rows = Batch._make(columns.get(name, getattr(like, name)) for name in Batch._fields)
+        own = (arrays[name] for name in ("notes", "entered", "before", "numbers"))
+        self.state = Recorder(np.uint64(self.plan.seed), rows, *own)
+        self.sums = Sums(*(arrays[name] for name in Sums._fields))
+
+    def grow(self, shape: Shape, rows: int) -> None:
+        """Replay what waits, and make room for so many rows more."""
+        if self.state.numbers.size:
+            self.catch_up()
+        width = self.ingest.empty_batch().values.shape[1:]
+        if width != self.width:  # the first vector has come
+            self.width = width
+            self._lay_out(
+                {
+                    n: f.nothing() if n.startswith("rows.") else self.arrays()[n]
+                    for n, f in self.layout().items()
+                }
+            )
+        used = int(self.state.numbers[NOTED]) if self.state.numbers.size else 0
+        self.room = enough(self.room, used + rows)
+        super().grow(shape, rows)
+
+    def nbytes(self, used: Shape) -> int:
+        """The bytes in use: those of the sample, and of the second join."""
+        kept = sum(array.nbytes for array in self.kept_arrays().values())
+        return kept + (0 if self.join is None else self.join.state_bytes())
+
+    def warm(self, core: Core, nothing: Batch) -> None:
+        """Have the second join compiled."""
+        join = self._second()
+        join.warm()
+        drop_rows(join.core, join.matcher.quiet, join.state, NO_NUMBERS)
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def kept_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays as far as they are in use; nothing waits to be replayed then."""
+        self.catch_up()
+        used = int(self.state.numbers[STORED])
+        per_row = {
+            "notes": 1,
+            "before": self.shape.lanes,
+            **{f"rows.{name}": math.prod(shape) for name, (_, shape) in self._columns().items()},
+        }
+        return {
+            name: array[: used * per_row[name]] if name in per_row else array
+            for name, array in self.arrays().items()
+        }
+
+    def save(self) -> dict[str, Any]:
+        """How many rows there are."""
+        self.catch_up()
+        return {"room": int(self.state.numbers[STORED])}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Make room for as many."""
+        self.room = max(self.room, saved.get("room", 0))
+
+    def attach(self, shape: Shape, arrays: Arrays, saved: dict[str, Any]) -> None:
+        """Take over the arrays that another process has left."""
+        super().attach(shape, arrays, saved)
+        self.room = len(self.state.notes)
+        self.join = None
+
+    def restore(self, saved: dict[str, npt.NDArray[Any]], changed: set[str]) -> bool:
+        """Take up the arrays of a checkpoint; False if the sample has to begin anew."""
+        same = not changed & {"estimate", "seed", "budget", "queue", "throttle"}
+        arrays = self.arrays()
+        for name in arrays if same else Sums._fields:
+            found = saved.get(self.prefix + name)
+            if found is not None:
+                used = min(len(arrays[name]), len(found))
+                arrays[name][:used] = found[:used]
+        return same and self.prefix + "numbers" in saved
+
+    def begin_anew(self, core: Core, rows: Rows, results: int, known: bool) -> None:
+        """Begin with the rows that are stored: what they complete from here on will be known."""
+        if not known:
+            for name in ("exact", "certain", "seen"):
+                self.sums.total[name] = results
+        size = len(rows.arrivals)
+        numbers, state = self.state.numbers, self.state
+        counts = core.counts.reshape(-1, FATES)
+        state.entered[:] = counts[: self.shape.lanes, ARRIVED]
+        self.room = enough(self.room, size)
+        super().grow(self.shape, 0)
+        state = self.state
+        for name in self._columns():
+            getattr(state.rows, name)[:size] = getattr(rows.batch, name)
+        order = numbers[SEEN] + np.arange(size)
+        state.notes["order"][:size] = order
+        state.notes["lot"][:size] = _lots(state.seed, order)
+        state.notes["level"][:size] = 0
+        for stream in range(self.shape.lanes):
+            mine = np.flatnonzero(rows.batch.stream == stream)
+            entered = int(state.entered[stream])
+            state.notes["number"][mine] = entered - np.arange(len(mine))[::-1]
+        numbers[SEEN] += size
+        numbers[[NOTED, STORED]] = size
+        self.join = None
+
+    # -- the second join -------------------------------------------------------------------------
+
+    def _second(self) -> Operator:
+        """The second join, which holds the rows of the sample."""
+        if self.join is None:
+            self.join = self.build()
+            self.join.core.pools["budget"][:] = BOUNDLESS
+            self.join.matcher.load(self.first.matcher.save())
+            width = self.join.core.settings.width
+            self.join.out = allocate_buffer(BUFFER, width, CHECK, weighted=False)
+            # It observes nothing; but the loop is compiled once for observers of one type.
+            self.join.observer = self.state._replace(
+                numbers=np.full(NUMBERS, DEEPEST + 4, np.int64), entered=self.state.entered.copy()
+            )
+            if self.state.numbers[STORED]:
+                self._store_again(self.join)
+        return self.join
+
+    def _store_again(self, join: Operator) -> None:
+        """Store the rows of the sample in a new second join, whose clock is that of the first."""
+        core = self.first.core
+        log = self.state.notes[: self.state.numbers[STORED]]
+        places = np.flatnonzero(depths(log["lot"]) >= log["level"])
+        size = len(places)
+        batch = self._batch(places)._replace(payload=places)
+        kept = [CLOCK, NEWEST, FIRST_SEEN, OVERDUE]
+        join.core.numbers[kept] = core.numbers[kept]
+        join.core.lanes["newest"] = core.lanes["newest"]
+        join.core.numbers[ARRIVALS] = size
+        join.make_room(size)
+        learned = self.first.matcher.arrays()
+        for name, array in join.matcher.arrays().items():
+            form = join.matcher.layout()[name]
+            if form.kept and form.per not in OF_ROWS:
+                array[:] = learned[name][: len(array)]
+        join.store_again(Rows(batch, np.arange(size), np.zeros(size, np.int64)), anew=True)
+        for lane, last in enumerate(self.lasts.tolist()):
+            if last:
+                mine = np.flatnonzero(batch.stream == lane)
+                join.core.counts[lane * FATES + ARRIVED] = len(mine)
+                ring = int(join.core.lanes["recent"][lane]) + np.arange(len(mine)) % last
+                join.core.recent["arrival"][ring] = join.core.recent["row"][ring] = mine
+
+    def _batch(self, places: npt.NDArray[np.int64]) -> Batch:
+        """The rows at places of the log."""
+        columns = {name: getattr(self.state.rows, name)[places] for name in self._columns()}
+        like = self.ingest.empty_batch()
+        return Batch._make(columns.get(name, getattr(like, name)) for name in Batch._fields)
+
+    def catch_up(self) -> None:
+        """Let the second join have the rows that have come."""
+        numbers = self.state.numbers
+        at, end = int(numbers[STORED]), int(numbers[NOTED])
+        if at == end:
+            return
+        join = self._second()
+        join.make_room(0)
+        while at < end:
+            self._check(join, at)
+            until = self._end_of_part(join, at, end)
+            self._replay(join, at, until)
+            at = until
+        numbers[NOTED] = numbers[STORED]
+        numbers[LEAST] = 0 if self.visits else numbers[LEVEL]
+
+    def _end_of_part(self, join: Operator, at: int, end: int) -> int:
+        """Up to where rows are of the same step of time, and are followed by no check."""
+        order = self.state.notes["order"][at:end]
+        size = int(np.searchsorted(order, (order[0] // CHECK + 1) * CHECK))
+        if not join.core.settings.timed:
+            steps = order[:size] // self.step
+        else:
+            newest = np.maximum.accumulate(self.state.rows.time[at : at + size])
+            steps = np.maximum(newest, join.core.numbers[NEWEST]) // self.step
+        # Of steps that are over none is told apart.
+        steps = np.maximum(steps, steps[-1] - STEPS)
+        return at + int(np.searchsorted(steps, steps[0], side="right"))
+
+    def _replay(self, join: Operator, at: int, until: int) -> None:
+        """Let the second join have some rows, and keep those of the sample."""
+        state, level = self.state, int(self.state.numbers[LEVEL])
+        places = np.arange(at, until)
+        chosen = depths(state.notes["lot"][at:until]) >= level
+        self._open_step(join, places)
+        if not self.visits:
+            places, chosen = places[chosen], chosen[chosen]
+        if not len(places):
+            return
+        batch, notes = self._batch(places), state.notes[places]
+        before = state.before.reshape(-1, self.shape.lanes)[places] if state.before.size else None
+        start = int(state.numbers[STORED])
+        kept = places[chosen]
+        stored = slice(start, start + len(kept))
+        for name in self._columns():
+            getattr(state.rows, name)[stored] = getattr(batch, name)[chosen]
+        state.notes[stored] = notes[chosen]
+        state.notes["level"][stored] = level
+        if before is not None:
+            state.before.reshape(-1, self.shape.lanes)[stored] = before[chosen]
+        state.numbers[STORED] += len(kept)
+        payload = np.where(chosen, start + np.cumsum(chosen) - 1, _VISITOR + places)
+        visiting = NO_FLAGS if chosen.all() else ~chosen
+        batch = batch._replace(payload=payload, visiting=visiting)
+        for row in self._run(join, batch.part(0, len(payload)), BOUNDLESS):
+            # It is stored now, and meets those that came before it.
+            alone = batch.part(row, row + 1)
+            alone = alone._replace(payload=alone.payload % _VISITOR + _VISITOR)
+            alone = alone._replace(visiting=np.ones(1, np.bool_))
+            while self._run(join, alone, int(notes["order"][row])):
+                pass
+
+    def _run(self, join: Operator, batch: Batch, before: int) -> list[int]:
+        """Process rows, and tally their results with those that came before some row.
+
+        Returns:
+            The rows that make more results than may be made. The sample is smaller now; they have
+            to be processed once more.
+        """
+        lanes, width = self.shape.lanes, join.core.settings.width
+        skipped: list[int] = []
+        held = np.empty((0, lanes), np.int64)  # results of the row at hand
+        for piece in join.matcher.pieces(join, batch):
+            rest = piece
+            status = None
+            while status != DONE:
+                status = join.run_loop(rest)
+                out = join.out
+                found = out.payload[: out.filled[MEMBERS]].reshape(-1, width)[:, :lanes]
+                found = np.concatenate([held, found])
+                out.filled[:] = 0
+                at = int(join.work.cursor[AT])
+                own = np.zeros(len(found), np.bool_)
+                if status == FULL:
+                    own = found.max(axis=1) == rest.payload[at]
+                held = found[own]
+                self._tally_results(join, found[~own], before)
+                level = int(self.state.numbers[LEVEL])
+                if self.visits and len(held) > MOST and level < self.highest:
+                    skipped.append(int(np.flatnonzero(batch.payload == rest.payload[at])[0]))
+                    held = held[:0]
+                    skip_results(join.core, join.matcher.quiet, join.state, rest, join.work)
+                    self._thin(join, level + 1)
+                if join.failed is not None:  # the user's function, of a row that is left out then
+                    with suppress(Exception):
+                        join.refuse(rest)
+                    rest, status = rest.part(at + 1, len(rest.time)), None
+        join.matcher.on_processed(join)
+        return skipped
+
+    # -- tallies ---------------------------------------------------------------------------------
+
+    def _open_step(self, join: Operator, places: npt.NDArray[np.int64]) -> None:
+        """Begin the step of time of some rows, if it is another."""
+        now = int(self.state.notes["order"][places[0]])
+        if join.core.settings.timed:
+            now = max(int(join.core.numbers[NEWEST]), int(self.state.rows.time[places[0]]))
+        number = now // self.step
+        place, steps = number % STEPS, self.sums.steps
+        self.state.numbers[STEP] = place
+        if steps["number"][place] != number:
+            steps[place] = 0
+            steps["number"][place] = number
+            steps["results"][place] = self.state.notes["made"][places[0]]
+            self.sums.step_spread.reshape(STEPS, -1)[place] = 0
+
+    def _tally_results(self, join: Operator, found: npt.NDArray[np.int64], before: int) -> None:
+        """Count results, given the places of their members."""
+        notes, lanes = self.state.notes, self.shape.lanes
+        newcomer = found.max(axis=1)
+        if before < BOUNDLESS or self.lasts.any():
+            found, newcomer = self._true(found, newcomer, before)
+        if not len(found):
+            return
+        self.state.numbers[RECENT] += len(found)
+        stored = int(self.state.numbers[STORED])
+        step = int(self.state.numbers[STEP])
+        weight = np.ones(len(found))
+        if notes["level"][:stored].any():
+            levels = np.where(found < stored, notes["level"][np.minimum(found, stored - 1)], 0)
+            if self.visits:
+                levels[found == newcomer[:, None]] = 0
+            weight = 2.0 ** levels.sum(axis=1)
+            groups = (notes["lot"][np.minimum(found, stored - 1)] % np.uint64(GROUPS)).astype(int)
+            for lane in range(lanes):
+                unsure = weight * np.sqrt(1.0 - 0.5 ** levels[:, lane])
+                spread = np.bincount(groups[:, lane], unsure, GROUPS)
+                self.sums.spread.reshape(-1, GROUPS)[lane] += spread
+                self.sums.step_spread.reshape(STEPS, -1, GROUPS)[step, lane] += spread
+        for tally in (self.sums.total[:1], self.sums.steps[step : step + 1]):
+            tally["exact"] += weight.sum()
+            tally["certain"] += (weight == 1).sum()
+            tally["seen"] += len(weight)
+            heaviest = float(np.max(weight, where=weight > 1, initial=0.0))
+            tally["weight"] = np.maximum(tally["weight"], heaviest)
+
+    def _true(
+        self, found: npt.NDArray[np.int64], newcomer: npt.NDArray[np.int64], before: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The results whose members came before a row, and are in their row windows."""
+        notes, true = self.state.notes, np.ones(len(found), np.bool_)
+        entered = self.state.before.reshape(-1, self.shape.lanes)
+        for lane, last in enumerate(self.lasts.tolist()):
+            members = found[:, lane]
+            others = members != newcomer
+            note = notes[np.where(others, members, 0)]
+            true &= ~others | (note["order"] < before)
+            if last:
+                true &= ~others | (note["number"] > entered[newcomer, lane] - last)
+        return found[true], newcomer[true]
+
+    @property
+    def rate(self) -> float:
+        """The part of all rows that is in the sample."""
+        return float(2.0 ** -int(self.state.numbers[LEVEL]))
+
+    @property
+    def heaviest(self) -> float:
+        """For how many results one may stand at present that was not seen; 0 if all are."""
+        lots = self.shape.lanes - self.visits
+        levels = self.state.notes["level"][: self.state.numbers[STORED]]
+        level = max(int(self.state.numbers[LEVEL]), int(levels.max(initial=0)))
+        return float(2.0 ** (lots * level)) if level else 0.0
+
+    @property
+    def rows_seen(self) -> int:
+        """The rows that have come."""
+        return int(self.state.numbers[SEEN])
+
+    @property
+    def newest(self) -> int:
+        """The newest time of these."""
+        return NEVER if self.join is None else int(self.join.core.numbers[NEWEST])
+
+    def variances(self, spread: npt.NDArray[np.float64]) -> tuple[float, float]:
+        """The variance of the estimate; nothing is hidden.
+
+        Two results vary together if they share a row: so the sum over the streams, of the variances
+        between groups of their rows, counts each such pair at least once.
+        """
+        return sum(variance(groups) for groups in spread), 0.0
+
+    def tally(self, made: int) -> Tally:
+        """What is known of all results so far, of which so many were made."""
+        self.catch_up()
+        return super().tally(made)
+
+    def tally_lately(self, core: Core) -> Tally:
+        """The same in the last minute, or window."""
+        self.catch_up()
+        return super().tally_lately(core)
+
+    # -- the size of the sample ------------------------------------------------------------------
+
+    def _check(self, join: Operator, at: int) -> None:
+        """See after every so many arrivals whether the sample is too large, or could be larger."""
+        numbers, notes = self.state.numbers, self.state.notes
+        number = int(notes["order"][at]) // CHECK
+        if number == numbers[CHECKED]:
+            return
+        numbers[CHECKED] = number
+        results, numbers[RECENT] = int(numbers[RECENT]), 0
+        stored, level = int(numbers[STORED]), int(numbers[LEVEL])
+        alive = self._alive(join, at)
+        held = int(alive.sum())
+        if level < self.highest and (held > self.capacity or (results > WORK and not self.said)):
+            deep = depths(notes["lot"][:stored][alive])
+            while level < self.highest:
+                level += 1
+                if 8 * int((deep >= level).sum()) <= 7 * self.capacity:
+                    break
+            self._thin(join, level)
+            alive &= depths(notes["lot"][:stored]) >= notes["level"][:stored]
+            self._compact(join, alive)
+        else:
+            if self.visits and level and 4 * held < self.capacity:
+                numbers[LEVEL] = level - (results << self.shape.lanes < WORK)
+            if stored > 2 * held + CHECK:
+                self._compact(join, alive)
+
+    @property
+    def said(self) -> bool:
+        """Whether the user has said how large the sample is."""
+        return self.plan.rate is not None
+
+    def _alive(self, join: Operator, at: int) -> npt.NDArray[np.bool_]:
+        """Which rows of the sample may still meet others, as a row of the log comes."""
+        stored = int(self.state.numbers[STORED])
+        stream = self.state.rows.stream[:stored]
+        lanes, clock = join.core.lanes, int(join.core.numbers[CLOCK])
+        alive = np.ones(stored, np.bool_)
+        if clock != NEVER:
+            timed = lanes["last"][stream] == 0
+            least = clock - self.plan.late - lanes["window"][stream]
+            alive = ~timed | (self.state.rows.time[:stored] >= least)
+        if self.lasts.any():
+            entered = self.state.before.reshape(-1, self.shape.lanes)[at]
+            last = self.lasts[stream]
+            number = self.state.notes["number"][:stored]
+            alive &= (last == 0) | (number > entered[stream] - last)
+        return alive
+
+    def _thin(self, join: Operator, level: int) -> None:
+        """Let the second join keep only rows of a depth; those to come are of that depth too."""
+        self.state.numbers[LEVEL] = level
+        notes, core = self.state.notes, join.core
+        live = live_rows(core.rows[: core.numbers[ROWS_USED]])
+        places = core.rows["payload"][live]
+        deep = depths(notes["lot"][places]) >= level
+        notes["level"][places] = np.maximum(notes["level"][places], level)
+        drop_rows(core, join.matcher.quiet, join.state, live[~deep])
+
+    def _compact(self, join: Operator, alive: npt.NDArray[np.bool_]) -> None:
+        """Leave rows out of the log that are not alive; the second join has them no longer."""
+        core, state = join.core, self.state
+        live = live_rows(core.rows[: core.numbers[ROWS_USED]])
+        places = core.rows["payload"][live]
+        drop_rows(core, join.matcher.quiet, join.state, live[~alive[places]])
+        held = np.zeros(len(alive), np.bool_)
+        held[places] = alive[places]
+        moved = np.cumsum(held) - 1
+        core.rows["payload"][live] = moved[places]
+        kept = np.flatnonzero(held)
+        for name in self._columns():
+            column = getattr(state.rows, name)
+            column[: len(kept)] = column[kept]
+        state.notes[: len(kept)] = state.notes[kept]
+        if state.before.size:
+            before = state.before.reshape(-1, self.shape.lanes)
+            before[: len(kept)] = before[kept]
+        state.numbers[STORED] = len(kept)
+
+
+def sample_entries(budget: int) -> int:
+    """The rows of a sample that chooses its rate by itself, for so many rows of the budget."""
+    return min(max(CAPACITY, budget // PART), LARGE)
+
+
+def _lots(seed: np.uint64, orders: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The lots of rows, as `kernels.random.draw` draws them."""
+    with np.errstate(over="ignore"):
+        return mixed(mixed(np.array([seed])) + (orders.astype(np.uint64) + np.uint64(1)) * GOLDEN)

@@ -1,0 +1,152 @@
+"""What all loss estimators have in common: their tallies, and what these say."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamshed.engine.batch import Batch
+from streamshed.engine.component import Component
+from streamshed.engine.observe.state import DEEPEST, FAR, GROUPS, STEPS
+from streamshed.engine.restore import Rows
+from streamshed.estimates import KeyTally, Tally
+from streamshed.kernels.core import NEVER, NEWEST, RESULTS, Core, Memory, Shape
+from streamshed.plan.plan import Plan
+
+_MINUTE = 60_000_000
+
+
+class Estimator(Component):
+    """An observer that estimates what the join would make if nothing were shed.
+
+    Attributes:
+        step: the length of a step of the last minute, or in rows.
+        sums: has the arrays `total`, `spread`, `steps` and `step_spread`.
+        doubt: by what factor hidden results may be more than the sketch says.
+    """
+
+    prefix = "loss."
+    sums: Any
+    doubt = 1.0
+
+    def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
+        super().__init__(shape, memory)
+        self.plan = plan
+        self.step = -(-lately(plan) // STEPS)
+
+    @property
+    @abstractmethod
+    def rate(self) -> float:
+        """The part of all keys, or rows, that is followed at present, whatever they promise."""
+
+    @property
+    @abstractmethod
+    def heaviest(self) -> float:
+        """For how many results one may stand at present that was not seen; 0 if all are."""
+
+    @property
+    @abstractmethod
+    def rows_seen(self) -> int:
+        """The rows that have come."""
+
+    @property
+    @abstractmethod
+    def newest(self) -> int:
+        """The newest time of these."""
+
+    @abstractmethod
+    def variances(self, spread: npt.NDArray[np.float64]) -> tuple[float, float]:
+        """The variance of the estimate, and that of what may be hidden besides."""
+
+    @abstractmethod
+    def warm(self, core: Core, nothing: Batch) -> None:
+        """Have everything compiled that the estimator needs."""
+
+    @abstractmethod
+    def restore(self, saved: dict[str, npt.NDArray[Any]], changed: set[str]) -> bool:
+        """Take up the arrays of a checkpoint; False if the sample has to begin anew."""
+
+    @abstractmethod
+    def begin_anew(self, core: Core, rows: Rows, results: int, known: bool) -> None:
+        """Begin with the rows that are stored: what they complete from here on will be known.
+
+        Args:
+            core: the state of the join.
+            rows: that are stored.
+            results: made so far.
+            known: whether what was missed so far was tallied; otherwise it is taken as nothing.
+        """
+
+    def tally(self, made: int) -> Tally:
+        """What is known of all results so far, of which so many were made."""
+        return self._tally(self.sums.total, self.sums.spread.reshape(-1, GROUPS), made)
+
+    def tally_lately(self, core: Core) -> Tally:
+        """The same in the last minute, or window."""
+        now = self.rows_seen
+        if core.settings.timed:
+            now = max(int(core.numbers[NEWEST]), self.newest)
+        steps = self.sums.steps
+        recent = steps["number"] > now // self.step - STEPS
+        if now in (FAR, NEVER) or not recent.any():
+            return Tally()
+        made = int(core.numbers[RESULTS]) - int(steps["results"][recent].min())
+        spread = self.sums.step_spread.reshape(STEPS, -1, GROUPS)[recent].sum(axis=0)
+        return self._tally(steps[recent], spread, made)
+
+    def _tally(
+        self, tallies: npt.NDArray[Any], spread: npt.NDArray[np.float64], made: int
+    ) -> Tally:
+        sums = {
+            name: float(tallies[name].sum())
+            for name in ("exact", "certain", "seen", "coarse", "hidden", "unseen")
+        }
+        sums["hidden"] *= self.doubt
+        seen, hidden = self.variances(spread)
+        return Tally(
+            made=float(made),
+            **sums,
+            variance=seen,
+            hidden_variance=hidden * self.doubt**2,
+            weight=max(float(tallies["weight"].max()), self.heaviest),
+        )
+
+    def key_tally(self) -> KeyTally | None:
+        """What is known of the keys that have results; None where rows share none."""
+        return None
+
+
+def lately(plan: Plan) -> int:
+    """What "lately" means: a minute, or else the longest window (in time, or in rows of all)."""
+    if pa.types.is_timestamp(plan.time_type):
+        return _MINUTE
+    windows = [stream.window for stream in plan.streams if stream.window is not None]
+    return max(1, max(windows) if windows else sum(stream.last or 0 for stream in plan.streams))
+
+
+def variance(groups: npt.NDArray[np.float64]) -> float:
+    """The variance of a sum over random groups, from their differences."""
+    off = groups - groups.mean()
+    return float(off @ off) * GROUPS / (GROUPS - 1)
+
+
+def mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """What `kernels.random.mix` makes of words."""
+    with np.errstate(over="ignore"):
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def depths(lots: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """The leading zeros of lots, as `state.depth_of` finds them."""
+    word, depth = lots, np.zeros(len(lots), np.int64)
+    for bits in (32, 16, 8, 4, 2, 1):
+        empty = word >> np.uint64(64 - bits) == 0
+        depth += bits * empty
+        word = np.where(empty, word << np.uint64(bits), word)
+    return np.minimum(depth, DEEPEST)

@@ -1,0 +1,125 @@
+"""What is said of missed results where rows share no key: by equalities, conditions, relations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamshed as ss
+from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.ingest import merged
+from streamshed.engine.observe import shadow
+
+ROWS, WINDOW = 1_500, 400
+
+
+def data(streams: str, seed: int = 3) -> dict[str, pa.Table]:
+    random = np.random.default_rng(seed)
+    return {
+        name: pa.table(
+            {
+                "x": random.integers(0, 40, ROWS),
+                "y": random.integers(0, 40, ROWS),
+                "v": random.random(ROWS) * 300,
+                "ts": np.sort(random.integers(0, 5_000, ROWS)),
+            }
+        )
+        for name in streams
+    }
+
+
+FACTS = pa.table({"p": np.arange(80) % 40, "q": (np.arange(80) * 7) % 40})
+CHAIN = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y")
+JOINS = {
+    "equalities": CHAIN.within(WINDOW, time="ts"),
+    "row windows": CHAIN.last(100, time="ts"),
+    "distance": ss.join("a", "b").on(ss.near("v", 2.0)).within(WINDOW, time="ts"),
+    "relation": ss.join("a", "b")
+    .on(a="x", b="y")
+    .through(FACTS, a="p", b="q")
+    .within(WINDOW, time="ts"),
+}
+KINDS = pytest.mark.parametrize("kind", JOINS)
+
+
+def of(join: ss.Join) -> dict[str, pa.Table]:
+    return data("abc" if "'c'" in repr(join) else "ab")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples that have little room."""
+    monkeypatch.setattr(shadow, "CAPACITY", 100)
+
+
+@KINDS
+def test_a_sample_of_all_rows_tells_exactly_what_is_missed(kind: str) -> None:
+    join = JOINS[kind]
+    exact = join.count(of(join)).results
+    ledger = join.keep(rows=20).shed("oldest").estimate(rate=1).count(of(join))
+    assert 0 < ledger.results < exact
+    assert ledger.missed == ss.Estimate(*[exact - ledger.results] * 3)
+    assert 0 < ledger.missed_lately.value < ledger.missed.value
+    assert ledger.sample_bytes > 0
+
+
+@pytest.mark.usefixtures("small")
+@KINDS
+def test_the_estimate_has_no_bias_and_intervals_hold(kind: str) -> None:
+    join = JOINS[kind]
+    tables = of(join)
+    exact = join.count(tables).results
+    ledgers = [join.keep(rows=20).shed("oldest").seed(seed).count(tables) for seed in range(40)]
+    assert all(ledger.sample_rate < 1 for ledger in ledgers)
+    said = np.array([ledger.results + ledger.missed.value for ledger in ledgers])
+    assert abs(said.mean() - exact) < 4 * said.std(ddof=1) / np.sqrt(len(said))
+    held = [x.missed.low <= exact - x.results <= x.missed.high for x in ledgers]
+    assert np.mean(held) >= 0.85
+
+
+@pytest.mark.usefixtures("small")
+@KINDS
+def test_cuts_and_restarts_change_no_estimate(kind: str) -> None:
+    join = JOINS[kind].keep(rows=20).shed("oldest")
+    tables = of(join)
+    plan = join.plan({name: table.schema for name, table in tables.items()})
+    told = []
+    for cuts, restart in (([], False), ([700, 1_100], False), ([700, 1_100], True)):
+        operator = build_operator(plan)
+        for start, end in zip([0, *cuts], [*cuts, ROWS], strict=True):
+            parts = []
+            for position, table in enumerate(tables.values()):
+                rows = table.slice(start, end - start).select(plan.streams[position].schema.names)
+                parts.append(operator.read(position, rows.combine_chunks().to_batches()[0]))
+            for _ in operator.process(merged(parts)):
+                pass
+            if restart:
+                saved = operator.snapshot().to_bytes()
+                operator = restore_operator(plan, Snapshot.from_bytes(saved))
+        ledger = operator.ledger()
+        told.append((ledger.results, ledger.sample_rate, ledger.missed))
+    assert told[1] == told[2]
+    assert all(missed.value > 0 for _, _, missed in told)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_row_with_too_many_results_makes_the_sample_smaller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shadow, "CAPACITY", 10_000)
+    monkeypatch.setattr(shadow, "MOST", 30)
+    monkeypatch.setattr(shadow, "BUFFER", 16)
+    join = JOINS["equalities"]
+    tables = of(join)
+    exact = join.count(tables).results
+    ledgers = [join.keep(rows=20).shed("oldest").seed(seed).count(tables) for seed in range(20)]
+    assert all(ledger.sample_rate < 1 for ledger in ledgers)
+    said = np.array([ledger.results + ledger.missed.value for ledger in ledgers])
+    assert abs(said.mean() - exact) < 4 * said.std(ddof=1) / np.sqrt(len(said))
+
+
+def test_nothing_is_estimated_by_choice() -> None:
+    join = JOINS["distance"].keep(rows=20).shed("oldest").estimate(rate=0)
+    assert join.count(of(join)).missed is None
