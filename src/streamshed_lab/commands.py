@@ -16,6 +16,7 @@ from streamshed.errors import StreamshedError, listed, suggestion
 from streamshed.terminal import prepare_spark, print_table, telling
 from streamshed_lab.bench import run as run_benchmark
 from streamshed_lab.bench import shown
+from streamshed_lab.bench.page import header_of
 from streamshed_lab.modules import lab_module
 
 PAPERS = {
@@ -142,7 +143,10 @@ def bench(
     for head in ("unit", "bar", "holds"):
         table.add_column(head)
     with telling() as tell:
-        for measured in run_benchmark(name, quick, tell):
+        measurements = run_benchmark(name, quick, tell)
+        if as_json:
+            typer.echo(header_of(name, quick).to_json())
+        for measured in measurements:
             if as_json:
                 typer.echo(measured.to_json())
             holds = {None: "", True: "yes", False: "no"}[measured.holds]

@@ -100,10 +100,14 @@ def measured(monkeypatch):
 
 
 def test_bench_prints_one_object_a_line(measured):
-    lines = [json.loads(line) for line in run("bench", "fake", "--json").stdout.splitlines()]
+    head, *lines = map(json.loads, run("bench", "fake", "--json").stdout.splitlines())
+    assert head["benchmark"] == "fake"
+    assert not head["quick"]
+    assert all(head[name] for name in ("commit", "date", "machine"))
+    memory = {"name": "memory", "value": 12.5, "unit": "bytes/row", "bar": 10.0, "holds": False}
     assert lines == [
         {"name": "speed", "value": 1234567.0, "unit": "tuples/s", "bar": 10.0, "holds": True},
-        {"name": "memory", "value": 12.5, "unit": "bytes/row", "bar": 10.0, "holds": False},
+        memory | {"at_most": True},
         {"name": "results", "value": 7, "unit": "results", "cell": "a far spread"},
     ]
 

@@ -70,6 +70,8 @@ class Measurement:
         said: dict[str, object] = {"name": self.name, "value": self.value, "unit": self.unit}
         if self.bar is not None:
             said |= {"bar": self.bar, "holds": self.holds}
+        if self.at_most:
+            said["at_most"] = True
         if self.cell is not None:
             said["cell"] = self.cell
         return json.dumps(said, ensure_ascii=False)

@@ -1,0 +1,58 @@
+"""The page of what was measured: made from runs, and the only place figures come from."""
+
+from __future__ import annotations
+
+import re
+
+from streamshed_lab.bench import Measurement
+from streamshed_lab.bench.page import DOCS, PAGE, RUNS, Header, main, page_of, read_runs
+
+README = DOCS.parent / "README.md"
+HEADER = Header("star", True, "0123456789", "2026-01-02 03:04 UTC", "a machine")
+MEASURED = [
+    Measurement("speed", 1234567.0, "rows/s", bar=10.0),
+    Measurement("memory", 12.5, "bytes", bar=10.0, at_most=True, cell="a far spread"),
+]
+FIGURE = re.compile(
+    r"([\d][\d,.]*)(?: to [\d,.]+)?\s*"
+    r"(%|times|million|billion|rows/s|rows a second|ns\b|ms\b|seconds\b|bytes\b|[KMG]B\b)"
+)
+
+
+def written(header: Header) -> str:
+    return "\n".join([header.to_json(), *(one.to_json() for one in MEASURED)]) + "\n"
+
+
+def test_a_run_becomes_a_table_that_says_where_it_comes_from(tmp_path):
+    (tmp_path / "run.jsonl").write_text(written(HEADER), encoding="utf-8")
+    main([str(tmp_path / "run.jsonl")], tmp_path)
+    page = (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert "`streamshed bench star --quick --json`, commit 0123456789, 2026-01-02" in page
+    assert "| speed | 1,234,567 | rows/s | ≥ 10 | yes |" in page
+    assert "| memory (worst: a far spread) | 12.5 | bytes | ≤ 10 | **no** |" in page
+    assert "Not measured yet; run `streamshed bench keyed --json`." in page
+
+
+def test_a_later_run_takes_the_place_of_an_earlier_one(tmp_path):
+    later = Header("star", False, "later", "2026-01-03 00:00 UTC", "a machine")
+    for number, header in enumerate((HEADER, later)):
+        file = tmp_path / f"{number}.jsonl"
+        file.write_text(written(header), encoding="utf-8")
+        main([str(file)], tmp_path)
+    (run,) = read_runs((tmp_path / RUNS).read_text(encoding="utf-8").splitlines())
+    assert run.header == later
+    assert len(run.measured) == len(MEASURED)
+
+
+def test_the_page_is_what_its_runs_say():
+    runs = read_runs((DOCS / RUNS).read_text(encoding="utf-8").splitlines())
+    assert (DOCS / PAGE).read_text(encoding="utf-8") == page_of(runs)
+
+
+def test_every_figure_in_the_readme_was_measured():
+    """Examples print what they print, and 95 % is what an interval promises."""
+    prose = re.sub(r"```.*?```", "", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    measured = (DOCS / PAGE).read_text(encoding="utf-8")
+    figures = [found.group(1) for found in FIGURE.finditer(prose) if found.group(0) != "95 %"]
+    unknown = [figure for figure in figures if not re.search(rf"\| {re.escape(figure)} ", measured)]
+    assert not unknown, f"README quotes {unknown}, which docs/measured.md does not have"
