@@ -71,8 +71,10 @@ def bytes_of_sample(plan: Plan) -> int:
 
 def entries_of_sample(plan: Plan) -> int:
     """The entries, or rows, of the sample from which missed results are estimated."""
-    of = estimator if plan.by_whole_keys else shadow
-    return of.sample_entries(first_shape(plan).budget)
+    budget = first_shape(plan).budget
+    if plan.by_whole_keys:
+        return estimator.sample_entries(budget)
+    return shadow.sample_entries(budget)
 
 
 def _bytes(plan: Plan, rows: int) -> int:

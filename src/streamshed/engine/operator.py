@@ -713,7 +713,7 @@ class Operator:
         gone[names.size :] = False
         if self.core.numbers[RUN_ROWS]:
             gone[self.core.numbers[RUN_STREAM]] = False
-        if self.loss is not None:
+        if isinstance(self.loss, LossEstimator):
             gone[self.loss.followed_streams()] = False
         if self.queue is not None:
             gone &= np.array([waits == 0 for waits, _ in self.queue.counts()])[: len(gone)]
@@ -723,7 +723,7 @@ class Operator:
             self.others[[ARRIVED, SHED]] += self.queue.forget_shed(gone)
         self.others += counts[gone].sum(axis=0)
         counts[gone] = 0
-        if self.loss is not None:
+        if isinstance(self.loss, LossEstimator):
             self.loss.forget_streams(gone)
         if self.core.recent.size:
             self.core.recent.reshape(len(counts), -1)["arrival"][gone] = NONE
