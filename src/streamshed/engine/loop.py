@@ -312,7 +312,7 @@ def withdraw(core, batch, i):  # type: ignore[no-untyped-def]
 def skip_results(core, matcher, policy, rows, work):  # type: ignore[no-untyped-def]
     """Let the row at hand make no more results: it is stored, or refused, and the next may come."""
     work.cursor[STAGE] = IDLE
-    _settle(core, matcher, policy, rows, work.cursor[AT], home_shift(core.table))
+    _settle(core, matcher, policy, rows, work, work.cursor[AT], home_shift(core.table))
 
 
 @loop
