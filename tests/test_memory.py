@@ -57,7 +57,7 @@ JOINS: dict[Kind, ss.Join] = {
     "streams by a column": ss.join(by="stream").on("k").partial(at_least=2),
 }
 CASES = [(kind, "density") for kind in KINDS] + [
-    ("shared key", policy)
+    pytest.param("shared key", policy, marks=pytest.mark.slow)
     for policy in ("random", "oldest", "frequency", "output", "existence", "importance")
 ]
 
