@@ -81,6 +81,7 @@ MOST, BUFFER = 1 << 16, 1 << 15
 """Results that one row may make of it; and those that are handed out at once."""
 _VISITOR = 1 << 40
 """Places from here on are those of rows that probe, and are not in the log."""
+_CLOCK = [CLOCK, NEWEST, FIRST_SEEN, OVERDUE]
 _COLUMNS = ("stream", "time", "hash", "worth", "hashes", "values")
 
 
@@ -161,6 +162,7 @@ class Shadow(Estimator):
             "before": once(np.int64, self.room * lanes if self.lasts.any() else 0),
             "entered": once(np.int64, lanes),
             "numbers": once(np.int64, NUMBERS),
+            "clock": once(np.int64, len(_CLOCK) + lanes),
             "total": once(TALLY, 1),
             "spread": once(np.float64, lanes * GROUPS),
             "steps": once(TALLY, STEPS),
@@ -171,7 +173,8 @@ class Shadow(Estimator):
         """The arrays by name, each with one dimension."""
         rows = {f"rows.{n}": getattr(self.state.rows, n).reshape(-1) for n in self._columns()}
         own = ("notes", "before", "entered", "numbers")
-        return rows | {n: getattr(self.state, n) for n in own} | self.sums._asdict()
+        clock = {"clock": self.clock}
+        return rows | {n: getattr(self.state, n) for n in own} | clock | self.sums._asdict()
 
     def replace(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Let the log and the tallies have other arrays."""
@@ -188,6 +191,7 @@ class Shadow(Estimator):
         own = (arrays[name] for name in ("notes", "entered", "before", "numbers"))
         self.state = Recorder(np.uint64(self.plan.seed), rows, *own)
         self.sums = Sums(*(arrays[name] for name in Sums._fields))
+        self.clock = arrays["clock"]
 
     def grow(self, shape: Shape, rows: int) -> None:
         """Replay what waits, and make room for so many rows more."""
@@ -283,6 +287,7 @@ class Shadow(Estimator):
             state.notes["number"][mine] = entered - np.arange(len(mine))[::-1]
         numbers[SEEN] += size
         numbers[[NOTED, STORED]] = size
+        self._note_clock(core)
         self.join = None
 
     # -- the second join -------------------------------------------------------------------------
@@ -304,15 +309,13 @@ class Shadow(Estimator):
         return self.join
 
     def _store_again(self, join: Operator) -> None:
-        """Store the rows of the sample in a new second join, whose clock is that of the first."""
-        core = self.first.core
+        """Store the rows of the sample in a new second join, whose clock is as it was."""
         log = self.state.notes[: self.state.numbers[STORED]]
         places = np.flatnonzero(depths(log["lot"]) >= log["level"])
         size = len(places)
         batch = self._batch(places)._replace(payload=places)
-        kept = [CLOCK, NEWEST, FIRST_SEEN, OVERDUE]
-        join.core.numbers[kept] = core.numbers[kept]
-        join.core.lanes["newest"] = core.lanes["newest"]
+        join.core.numbers[_CLOCK] = self.clock[: len(_CLOCK)]
+        join.core.lanes["newest"] = self.clock[len(_CLOCK) :]
         join.core.numbers[ARRIVALS] = size
         join.make_room(size)
         learned = self.first.matcher.arrays()
@@ -347,8 +350,14 @@ class Shadow(Estimator):
             until = self._end_of_part(join, at, end)
             self._replay(join, at, until)
             at = until
+        self._note_clock(join.core)
         numbers[NOTED] = numbers[STORED]
         numbers[LEAST] = 0 if self.visits else numbers[LEVEL]
+
+    def _note_clock(self, core: Core) -> None:
+        """Remember the clock of the second join, for one that takes its place."""
+        self.clock[: len(_CLOCK)] = core.numbers[_CLOCK]
+        self.clock[len(_CLOCK) :] = core.lanes["newest"]
 
     def _end_of_part(self, join: Operator, at: int, end: int) -> int:
         """Up to where rows are of the same step of time, and are followed by no check."""
