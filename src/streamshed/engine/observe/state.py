@@ -312,7 +312,8 @@ def promise_of(loss, core, first, second, own):  # type: ignore[no-untyped-def]
         promise += _logarithm(loss, units // ROW_UNITS)
         if lane != own:
             likely *= units / ROW_UNITS
-    if core.settings.by or not core.settings.complete or likely < LIKELY:
+    product = core.settings.complete and not core.settings.by and core.bounds.size == 0
+    if not product or likely < LIKELY:
         likely = 0.0
     return (promise * 3) >> 5, likely
 
