@@ -249,9 +249,16 @@ def tally(claims: Sequence[Claim], plain: Mapping[str, str] | None = None) -> Ta
     """
     counted = [claim for claim in claims if not claim.ours]
     cells = [cell for c in counted for outcome in c.outcomes for cell in outcome.cells]
+    asked = [sorted({name for o in claim.outcomes for name in o.reading}) for claim in counted]
+    known: dict[tuple[int, tuple[str, ...]], bool] = {}
     best, held = {}, -1
     for said in _readings(counted):
-        under = sum(claim.holds_under(said) for claim in counted)
+        under = 0
+        for number, (claim, names) in enumerate(zip(counted, asked, strict=True)):
+            at = number, tuple(said[name] for name in names)
+            if at not in known:
+                known[at] = claim.holds_under(said)
+            under += known[at]
         if under > held:
             best, held = said, under
     return Tally(
