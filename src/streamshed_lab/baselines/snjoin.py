@@ -1,10 +1,11 @@
 """SNJoin as figure 2 of its paper has it, and nothing besides: one hash table for all streams.
 
 In each bucket the values that are in the window are chained, one entry each (the tuple-value list).
-An entry has the rows of all streams with its value (the value occurrence list), how many each
-stream has, and how many streams have any (the count summary ψ). Rows expire in the order of their
-arrival (the clean-sweep list). It takes its rows from the pool of the other baselines, and writes
-results as they do, so that what is compared is the structure alone. Complete joins only.
+An entry has the rows of all streams with its value (the value occurrence list, here a chain for
+each stream, so that only partners are gone through), and how many streams have any (the count
+summary ψ). Rows expire in the order of their arrival (the clean-sweep list). It takes its rows from
+the pool of the other baselines, and writes results as they do, so that what is compared is the
+structure alone. Complete joins only.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ VALUE = np.dtype(
         ("hash", np.uint64),
         ("next", np.int32),  # in its bucket, or the next unused one
         ("back", np.int32),
-        ("rows", np.int32),  # the newest of its occurrences
         ("streams", np.int32),  # ψ
     ],
     align=True,
@@ -48,10 +48,10 @@ VALUE = np.dtype(
 
 
 class Values(NamedTuple):
-    """The tuple-value lists, and the counters of each value."""
+    """The tuple-value lists, and the occurrences of each value."""
 
     values: npt.NDArray[Any]
-    counts: npt.NDArray[np.int32]  # value × streams + stream
+    newest: npt.NDArray[np.int32]  # value × streams + stream: its newest occurrence there
     of_row: npt.NDArray[np.int32]  # by entry: its value
     numbers: npt.NDArray[np.int64]  # the first unused value, and how many were used
 
@@ -101,15 +101,15 @@ class SNJoin(Baseline):
 
 def _larger_values(old: Values | None, room: int, streams: int, entries: int) -> Values:
     """The values with room for more."""
-    values, counts = np.empty(room, VALUE), np.zeros(room * streams, np.int32)
+    values, newest = np.empty(room, VALUE), np.full(room * streams, NONE, np.int32)
     of_row = np.full(entries, NONE, np.int32)
     numbers = np.array([NONE, 0], np.int64)
     if old is not None:
         values.view(np.uint8)[: old.values.nbytes] = old.values.view(np.uint8)
-        counts[: old.counts.size] = old.counts
+        newest[: old.newest.size] = old.newest
         of_row[: old.of_row.size] = old.of_row
         numbers[:] = old.numbers
-    return Values(values, counts, of_row, numbers)
+    return Values(values, newest, of_row, numbers)
 
 
 @loop
@@ -170,7 +170,6 @@ def find_value(state, lists, hashed):  # type: ignore[no-untyped-def]
     values[value].hash = hashed
     values[value].next = first
     values[value].back = NONE
-    values[value].rows = NONE
     values[value].streams = 0
     if first != NONE:
         values[first].back = value
@@ -180,7 +179,7 @@ def find_value(state, lists, hashed):  # type: ignore[no-untyped-def]
 
 @kernel
 def add_occurrence(state, lists, value, batch, i):  # type: ignore[no-untyped-def]
-    """Put a row at the head of the occurrences, count it, and append it to those that expire."""
+    """Put a row at the head of the occurrences, and at the end of those that expire."""
     numbers, entries, values = state.numbers, state.entries, lists.values
     row = numbers[FREE]
     if row != NONE:
@@ -190,7 +189,8 @@ def add_occurrence(state, lists, value, batch, i):  # type: ignore[no-untyped-de
         numbers[USED] += 1
     numbers[HELD] += 1
     stream = np.int64(batch.stream[i])
-    before = values[value].rows
+    place = value * state.settings.streams + stream
+    before = lists.newest[place]
     entries[row].hash = batch.hash[i]
     entries[row].time = batch.time[i]
     entries[row].table = stream
@@ -199,13 +199,11 @@ def add_occurrence(state, lists, value, batch, i):  # type: ignore[no-untyped-de
     entries[row].after = NONE
     if before != NONE:
         entries[before].back = row
-    values[value].rows = row
+    else:
+        values[value].streams += 1
+    lists.newest[place] = row
     state.members[row] = batch.payload[i]
     lists.of_row[row] = value
-    place = value * state.settings.streams + stream
-    if lists.counts[place] == 0:
-        values[value].streams += 1
-    lists.counts[place] += 1
     if numbers[LAST] == NONE:
         numbers[FIRST] = row
     else:
@@ -223,17 +221,15 @@ def clean_sweep(state, lists, now):  # type: ignore[no-untyped-def]
         value = np.int64(lists.of_row[row])
         back, after = entries[row].back, entries[row].next
         if back == NONE:
-            values[value].rows = after
+            lists.newest[value * state.settings.streams + entries[row].table] = after
         else:
             entries[back].next = after
         if after != NONE:
             entries[after].back = back
-        place = value * state.settings.streams + entries[row].table
-        lists.counts[place] -= 1
-        if lists.counts[place] == 0:
+        elif back == NONE:
             values[value].streams -= 1
-        if values[value].rows == NONE:
-            remove_value(state, lists, value)
+            if values[value].streams == 0:
+                remove_value(state, lists, value)
         entries[row].table = NONE
         entries[row].after = numbers[FREE]
         numbers[FREE] = row
@@ -262,24 +258,19 @@ def remove_value(state, lists, value):  # type: ignore[no-untyped-def]
 
 @kernel
 def collect(state, lists, value, own):  # type: ignore[no-untyped-def]
-    """Sort the occurrences of a value by stream, the newcomer's left out (step 5)."""
-    entries, streams = state.entries, state.settings.streams
+    """Collect the occurrences of a value, stream by stream, the newcomer's left out (step 5)."""
+    streams = state.settings.streams
     group, filled = np.int64(0), np.int64(0)
     for stream in range(streams):
-        if stream != own:
-            state.groups[group] = filled
-            state.choice[group] = filled
-            filled += lists.counts[value * streams + stream]
-            group += 1
+        if stream == own:
+            continue
+        state.groups[group] = filled
+        state.choice[group] = filled
+        group += 1
+        row = np.int64(lists.newest[value * streams + stream])
+        while row != NONE:
+            state.found[filled] = row
+            filled += 1
+            row = np.int64(state.entries[row].next)
     state.groups[group] = filled
-    row = np.int64(lists.values[value].rows)
-    while row != NONE:
-        table = np.int64(entries[row].table)
-        if table != own:
-            place = table - (1 if table > own else 0)
-            state.found[state.choice[place]] = row
-            state.choice[place] += 1
-        row = np.int64(entries[row].next)
-    for at in range(group):
-        state.choice[at] = state.groups[at]
     state.numbers[END] = group
