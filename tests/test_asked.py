@@ -121,6 +121,13 @@ def test_what_is_missed_knows_of_the_order(say: Callable[[ss.Join], ss.Join], wh
     assert ledger.results + ledger.missed.value == exact(where).total()
 
 
+def test_a_plan_tells_of_what_was_asked() -> None:
+    join = BASE.in_order("a", "b", "c").unmatched("b").first(per="key")
+    text = str(join.explain(SORTED))
+    assert "a: 60 by 'ts'; b: 60 by 'ts'; c: 0 by 'ts'" in text
+    assert "whose times are in order and within bounds, the first only per 'key'; rows of b" in text
+
+
 def test_intervals_may_be_durations() -> None:
     moments = {
         name: part.set_column(2, "ts", part["ts"].cast(pa.timestamp("s")))
@@ -344,6 +351,54 @@ def test_keys_of_streams_by_a_column_make_their_first_result_only() -> None:
             updates.append(row["update"])
     assert len(first) == len({*first["update"].to_pylist()}) < len(everything)
     assert {*first["key"].to_pylist()} == {*everything["key"].to_pylist()}
+
+
+# -- a table among streams ------------------------------------------------------------------------
+
+USERS = pa.table({"id": [*range(25), 7], "name": [f"n{i}" for i in range(26)], "end": [0] * 26})
+VISITS = ss.join("a", "users", "b").on(a="k", users="id", b="k").within(WINDOW, time="ts")
+WITH_USERS = {"a": SORTED["a"], "b": SORTED["b"], "users": ss.table(USERS)}
+
+
+def test_the_rows_of_a_table_match_at_any_time() -> None:
+    result = VISITS.replay(WITH_USERS)
+    found = Counter(
+        (row["a"]["row"], row["b"]["row"], row["users"]["name"]) for row in result.table.to_pylist()
+    )
+    expected = asked(
+        f"""SELECT a.row, b.row, users.name FROM a JOIN b ON a.k = b.k
+        JOIN users ON users.id = a.k WHERE abs(a.ts - b.ts) <= {WINDOW}""",
+        SORTED | {"users": USERS},
+    )
+    assert found == expected
+    assert VISITS.count(WITH_USERS).results == expected.total()
+    chosen = VISITS.select("users.name").replay(WITH_USERS).table
+    assert chosen.column_names == ["users", "time"]
+    with VISITS.open({**{n: SORTED[n].schema for n in "ab"}, "users": ss.table(USERS)}) as session:
+        assert len(session.push(pair(SORTED))) == expected.total()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"users": ss.table(USERS.select(["name"]))}, "(?s)'id'.*'name'"),
+        ({"b": ss.table(USERS)}, "join the tables to one table first"),
+        ({"guests": ss.table(USERS)}, "join the tables"),
+    ],
+)
+def test_a_table_that_does_not_fit_says_why(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ss.StreamshedError, match=message):
+        VISITS.replay({**WITH_USERS, **given})
+
+
+def test_a_table_needs_a_key() -> None:
+    join = ss.join("a", "users").on(ss.near("x", 1)).within(WINDOW, time="ts")
+    with pytest.raises(ss.SpecError, match="matched by a key that all inputs share; name it"):
+        join.count(a=SORTED["a"], users=ss.table(USERS))
+    with pytest.raises(ss.SpecError, match="the table is None"):
+        ss.table(None)
+    with pytest.raises(ss.InputError, match="for 'guests', but the streams of the join are"):
+        ss.join("a", "b").on("k").count(a=SORTED["a"], guests=ss.table(USERS))
 
 
 # -- all of them ----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamshed.database import postgres
     from streamshed.estimates import Estimate
     from streamshed.ledger import Ledger
-    from streamshed.relations import relation
+    from streamshed.relations import relation, table
     from streamshed.replay import Replay
     from streamshed.session import Session
 
@@ -45,6 +45,7 @@ __all__ = [
     "policies",
     "postgres",
     "relation",
+    "table",
     "where",
 ]
 
@@ -57,6 +58,7 @@ _HEAVY = {
     "policies": "policies",
     "postgres": "database",
     "relation": "relations",
+    "table": "relations",
 }
 """Names that bring Arrow and a compiler along, and their modules: imported when they are used."""
 

@@ -129,6 +129,12 @@ def _results(plan: Plan) -> str:
     kind = "complete, with a row of every stream"
     if plan.at_least is not None:
         kind = f"partial, with at least {plan.at_least} members"
+    if plan.bounds:
+        kind += ", whose times are in order and within bounds"
+    if plan.first is not None:
+        kind += f", the first only per {plan.first.per!r}"
+    if plan.unmatched:
+        kind += f"; rows of {', '.join(plan.unmatched)} without a match"
     if plan.aggregates is not None:
         windows = plan.aggregates
         over, every = (_length(plan, units) for units in (windows.over, windows.every))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamshed.arguments import column_name
+from streamshed.arguments import PerStream, column_name
 from streamshed.columns import Column, find, no_rows
-from streamshed.errors import InputError, SpecError
+from streamshed.conditions import SharedKey
+from streamshed.errors import InputError, SpecError, listed, suggestion
 from streamshed.sources import Source, open_source
+from streamshed.spec import Spec, Through
 
 BEGIN, END, TIME, CHANGE = "begin", "end", "time", "change"
 INSERT, DELETE = "insert", "delete"
@@ -179,6 +181,15 @@ class Relation:
         return pc.equal(kinds, INSERT)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Relation):
+    """A table as one input among streams, whose rows match at any time; made by `table`."""
+
+    def ends(self) -> tuple[str | None, str | None]:
+        """No row begins or ends, whatever its columns are called."""
+        return None, None
+
+
 CHANGE_TIME = "__time"
 """The column in which `Relation.read_changes` gives the time of a change."""
 
@@ -225,6 +236,62 @@ def relation(
         if bound is not None:
             column_name(bound, f"{where}: `{what}`")
     return Relation(data, name, begin, end, changes, time, change)
+
+
+def table(data: Any) -> Table:
+    """Give a table as one input among streams: its rows match at any time, and never leave.
+
+    Args:
+        data: Its rows, of any kind that `relation` takes. On Spark a DataFrame that does not stream
+            is such a table by itself, if others do.
+
+    Example:
+        >>> import pyarrow as pa, streamshed as ss
+        >>> users = pa.table({"user": [1, 2], "name": ["Ada", "Ben"]})
+        >>> clicks = pa.table({"user": [2, 3], "ts": [10, 20]})
+        >>> joined = ss.join("clicks", "users").on("user").within(60, time="ts")
+        >>> joined.replay(clicks=clicks, users=ss.table(users)).table.to_pylist()
+        [{'clicks': {'user': 2, 'ts': 10}, 'users': {'user': 2, 'name': 'Ben'}, 'time': 10}]
+    """
+    if data is None:
+        raise SpecError("table(): the table is None; give its rows")
+    return Table(data, "table", None, None, None, TIME, CHANGE)
+
+
+def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, Any]]:
+    """The join of the streams through a table among its inputs, and the other inputs.
+
+    Without a table, the join and its inputs as they are.
+    """
+    tables = [name for name, given in data.items() if isinstance(given, Table)]
+    if not tables:
+        return spec, data
+    name = tables[0]
+    streams = tuple(stream for stream in spec.streams if stream != name)
+    if len(tables) > 1 or not streams or spec.through_relation is not None:
+        raise InputError(
+            f"{listed(tables)} are tables, but a join has one table or relation, and at least one "
+            "stream; join the tables to one table first"
+        )
+    if name not in spec.streams:
+        raise InputError(
+            f"the table is given for {name!r}, but the streams of the join are "
+            f"{listed(spec.streams)}.{suggestion(name, spec.streams)}"
+        )
+    if spec.condition is None or spec.pairwise is not None or spec.graph() is not None:
+        raise SpecError(
+            f"{name!r} is a table, but tables are matched by a key that all inputs share; name it, "
+            "as in .on('k')"
+        )
+    relation = replace(data[name], name=name)
+    keys = {stream: spec.key_of(stream) for stream in streams}
+    met = PerStream(named=tuple((stream, spec.key_of(name)) for stream in streams))
+    return replace(
+        spec,
+        streams=streams,
+        condition=SharedKey(PerStream(named=tuple(keys.items()))),
+        through_relation=Through(relation, met),
+    ), {stream: given for stream, given in data.items() if stream != name}
 
 
 def as_relation(said: Any) -> Relation:

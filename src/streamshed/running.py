@@ -49,7 +49,7 @@ class Running:
         from streamshed.engine.memory import within_memory
         from streamshed.plan.resolve import make_plan
 
-        return within_memory(make_plan(self._spec, schemas))
+        return within_memory(make_plan(*with_table(self._spec, schemas)))
 
     def explain(
         self, data: Any = None, /, *more: Any, shards: int = 1, **streams: Any
@@ -75,7 +75,7 @@ class Running:
         """
         given = self._named_inputs(data, more, streams, "explain")
         explanation: Explanation = importlib.import_module("streamshed.explanation").explain(
-            self._spec, given, shards
+            *with_table(self._spec, given), shards
         )
         return explanation
 
@@ -103,7 +103,7 @@ class Running:
         """
         given = self._named_inputs(data, more, streams, "replay")
         runtime = importlib.import_module("streamshed.replay")
-        result: Replay = runtime.replay(self._spec, given, order)
+        result: Replay = runtime.replay(*with_table(self._spec, given), order)
         return result
 
     def replay_batches(
@@ -126,7 +126,7 @@ class Running:
         """
         given = self._named_inputs(data, more, streams, "replay_batches")
         runtime = importlib.import_module("streamshed.replay")
-        batches: Batches = runtime.replay_batches(self._spec, given, order)
+        batches: Batches = runtime.replay_batches(*with_table(self._spec, given), order)
         return batches
 
     def count(
@@ -147,7 +147,7 @@ class Running:
         """
         given = self._named_inputs(data, more, streams, "count")
         runtime = importlib.import_module("streamshed.replay")
-        ledger: Ledger = runtime.count(self._spec, given, order)
+        ledger: Ledger = runtime.count(*with_table(self._spec, given), order)
         return ledger
 
     def open(
@@ -180,7 +180,7 @@ class Running:
         """
         given = schemas if isinstance(schemas, Mapping) else {"input": schemas}
         session: Session = importlib.import_module("streamshed.session").Session(
-            self._spec, given, state
+            *with_table(self._spec, given), state
         )
         return session
 
@@ -206,11 +206,12 @@ class Running:
             rates: How many rows of each stream come, relative to the others, where streams share no
                 key: rows are copied to several shards then. Counted by default if the inputs do not
                 stream, and otherwise taken as equal.
-            streams: Or the DataFrame of each stream.
+            streams: Or the DataFrame of each stream. If some stream, one that does not, or what
+                `table` returns, is a table whose rows match at any time.
         """
-        given = self._named_inputs(data, more, streams, "stream")
+        given = _with_frames_as_tables(self._named_inputs(data, more, streams, "stream"))
         runtime = importlib.import_module("streamshed.spark.streaming")
-        frame: DataFrame = runtime.stream(self._spec, given, shards, late_to, rates)
+        frame: DataFrame = runtime.stream(*with_table(self._spec, given), shards, late_to, rates)
         return frame
 
     def _named_inputs(
@@ -240,3 +241,22 @@ class Running:
                 f"{listed(spec.streams)}; {remedy}"
             )
         return {"input": data}
+
+
+def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, Any]]:
+    """The join through a table among its inputs, and the others; see `relations.with_table`."""
+    from streamshed import relations
+
+    return relations.with_table(spec, data)
+
+
+def _with_frames_as_tables(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs on Spark: a DataFrame that does not stream is a table if others do."""
+    from streamshed.relations import table
+
+    if not any(getattr(frame, "isStreaming", False) for frame in data.values()):
+        return data
+    return {
+        name: frame if getattr(frame, "isStreaming", True) else table(frame)
+        for name, frame in data.items()
+    }

@@ -110,7 +110,7 @@ class Session:
         return self._results(operator, operator.process(merged(parts)))
 
     def finish(self) -> pa.Table:
-        """Return the results that wait on disk (`spill`); the session takes no more rows."""
+        """End the input: return results that wait on disk (`spill`), and rows without a match."""
         operator = self._running()
         made = self._results(operator, operator.finish())
         self._referred = False

@@ -67,6 +67,17 @@ def test_a_query_makes_what_a_session_makes(
     assert all(stream.peak >= stream.stored for stream in ran.ledger.streams.values())
 
 
+def test_a_frame_that_does_not_stream_is_a_table(spark: SparkSession, files: Files) -> None:
+    users = pa.table({"k": range(0, 60, 2), "name": [f"n{i}" for i in range(30)]})
+    join = ss.join("a", "b", "users").on("k").within(WINDOW, time="ts")
+    files.write(BATCHES)
+    frames = files.frames(spark) | {"users": spark.createDataFrame(users)}
+    ran = files.run(spark, join, frames=frames, shards=2)
+    expected = join.replay(DATA | {"users": ss.table(users)})
+    assert rows(ran.table, expected.table.schema) == rows(expected.table)
+    assert ran.ledger.results == expected.ledger.results > 50
+
+
 def test_frames_that_do_not_stream_make_the_outer_join_of_sql(spark: SparkSession) -> None:
     frames = {name: spark.createDataFrame(part) for name, part in DATA.items()}
     made = PAIR.unmatched("a", "b").stream(frames).toArrow().to_pylist()

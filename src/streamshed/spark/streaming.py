@@ -16,7 +16,7 @@ from streamshed.engine.build import build_operator
 from streamshed.engine.memory import within_memory
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, listed
-from streamshed.plan.plan import Plan, ThrottlePlan
+from streamshed.plan.plan import Plan, RelationPlan, ThrottlePlan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, best_shares
 from streamshed.spark.blobs import PACKED, Pack, Unpack
@@ -83,7 +83,6 @@ def prepared(
             "in this process with .replay()"
         )
     frames = [data[stream.name] for stream in plan.streams]
-    _check_kind(frames, [stream.name for stream in plan.streams])
     session = frames[0].sparkSession
     check_python(session)
     use_rocksdb(session)
@@ -177,24 +176,11 @@ def _arrow(name: str, frame: Any) -> pa.Schema:
     return to_arrow_schema(frame.schema, timezone="UTC")
 
 
-def _check_kind(frames: list[DataFrame], names: list[str]) -> None:
-    kinds = {
-        name: "streams" if frame.isStreaming else "does not"
-        for name, frame in zip(names, frames, strict=True)
-    }
-    if len(set(kinds.values())) > 1:
-        said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
-        raise InputError(
-            f"some inputs stream and some do not ({said}); Spark cannot join them: read all of"
-            " them with readStream, or none"
-        )
-
-
 def _sharding(session: SparkSession, plan: Plan, shards: int | None) -> Sharding:
     by_rows = any(stream.last is not None for stream in plan.streams)
     budgets = [s.rows for s in plan.streams if s.rows is not None]
     smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
-    apart = plan.through is not None and len(plan.streams) > 1
+    apart = plan.through is not None and not _by_one_key(plan, plan.through)
     if shards is None:
         if by_rows or apart:
             return Sharding(partitions(session), shards=1)
@@ -217,6 +203,11 @@ def _sharding(session: SparkSession, plan: Plan, shards: int | None) -> Sharding
             " each shard; give fewer shards, or a larger budget"
         )
     return Sharding(partitions(session), shards)
+
+
+def _by_one_key(plan: Plan, through: RelationPlan) -> bool:
+    """Whether all streams equal the same columns of a relation, and so share a key."""
+    return len({*through.keys}) == 1 and len({stream.key_types for stream in plan.streams}) == 1
 
 
 def needed_columns(frame: DataFrame, plan: Plan, position: int) -> tuple[DataFrame, dict[str, str]]:
