@@ -11,13 +11,19 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from state_handle import Handle
 from streaming import Files, rows
+from streamshed.engine.checkpoint import from_ipc
+from streamshed.spark.blobs import Pack
+from streamshed.spark.processor import FATES, RESULTS, TOTALS, JoinProcessor
+from streamshed.spark.sharding import Sharding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS, END, WINDOW = 200, 300, 40
 PAIR = ss.join("a", "b").on("k").within(WINDOW, time="ts")
+ONE = Sharding(partitions=1)
 
 
 def table(seed: int) -> pa.Table:
@@ -40,27 +46,52 @@ def pushed(join: ss.Join) -> tuple[pa.Table, ss.Ledger]:
     return pa.concat_tables([session.push(batch) for batch in BATCHES]), session.ledger
 
 
+@pytest.mark.parametrize("memory", ["on", "off"])
 @pytest.mark.parametrize(
-    ("say", "shards"),
+    "say",
     [
-        (lambda join: join.unmatched("a", "b"), 2),
-        (lambda join: join.unmatched("a", "b").keep(total=30).shed("oldest"), 1),
-        (lambda join: join.in_order("a", "b", strictly=True), 2),
-        (lambda join: join.first(per="b", last_touch=True).unmatched("b"), 2),
-        (lambda join: join.first(per="key"), 2),
+        lambda join: join.unmatched("a", "b"),
+        lambda join: join.unmatched("a", "b").keep(total=30).shed("oldest"),
+        lambda join: join.in_order("a", "b", strictly=True),
+        lambda join: join.first(per="b", last_touch=True).unmatched("b"),
+        lambda join: join.first(per="key"),
     ],
     ids=["unmatched", "unmatched under a budget", "in order", "last touch", "per key"],
 )
-def test_a_query_makes_what_a_session_makes(
-    spark: SparkSession, files: Files, say: Callable[[ss.Join], ss.Join], shards: int
+def test_a_shard_makes_what_a_session_makes(
+    say: Callable[[ss.Join], ss.Join], memory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The query is stopped and started again after the first batch."""
+    """Without shared memory each batch begins with what the state store keeps."""
+    monkeypatch.setenv("STREAMSHED_SHARED_MEMORY", memory)
     join = say(PAIR)
     expected, accounts = pushed(join)
+    plan = join.plan({name: part.schema for name, part in DATA.items()})
+    handle, made = Handle(), []
+    for batch in BATCHES:
+        processor = JoinProcessor(plan, ONE)
+        processor.init(handle)
+        packed = []
+        for position, part in enumerate(batch.values()):
+            numbered = part.append_column("shard", pa.array([0] * len(part)))
+            rows_of = numbered.combine_chunks().to_batches()
+            packed += Pack(position, plan, ONE)(iter(rows_of))
+        blobs = pa.Table.from_batches(packed).to_pandas()
+        made += processor.handleInputRows((0,), iter([blobs]), None)
+    found = [from_ipc(frame.rows[0]) for frame in made if frame.kind[0] == RESULTS]
+    assert rows(pa.Table.from_batches(found, expected.schema)) == rows(expected)
+    counts = dict(zip(FATES, made[-1].counts[0][len(TOTALS) :], strict=False))
+    for name in ("arrived", "stored", "expired", "shed", "unmatched", "uncertain"):
+        assert counts[name] == getattr(accounts.streams["a"], name)
+
+
+def test_a_query_makes_what_a_session_makes(spark: SparkSession, files: Files) -> None:
+    """The query is stopped and started again after the first batch."""
+    join = PAIR.unmatched("a", "b")
+    expected, accounts = pushed(join)
     files.write(BATCHES[:1])
-    files.run(spark, join, shards=shards)
+    files.run(spark, join, shards=2)
     files.write(BATCHES[1:])
-    ran = files.run(spark, join, shards=shards)
+    ran = files.run(spark, join, shards=2)
     assert rows(ran.table, expected.schema) == rows(expected)
     assert ran.ledger.streams == accounts.streams
     assert ran.ledger.results == accounts.results
