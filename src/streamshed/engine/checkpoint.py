@@ -1,14 +1,16 @@
 """The state of a join as plain data: what has changed since the last time, and all of it.
 
-A checkpoint has a *head* (clocks, counts, the policy's tables: small, written anew each time) and
-*segments* of the users' rows, written once and struck off by bitmaps later. Everything else, the
-key table above all, is made anew from the rows when a join is restored.
+A checkpoint has a *head* (clocks and counts, and the arrays that components keep) and *segments* of
+the users' rows, written once. Of the arrays only what has changed is written (`ArrayLog`): among
+them is a list of the rows that are stored, and where. Everything else, the key table above all, is
+made anew from the rows when a join is restored.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import secrets
 import zipfile
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +21,15 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 5
+VERSION = 6
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
-ARRIVAL, MARK, TIME = "__arrival", "__mark", "__time"
-"""Columns of a stored segment besides the user's: arrival number, the policy's mark, and the time
-where the user's columns do not tell it."""
+TIME = "__time"
+"""The column of a stored segment that holds the time where the user's columns do not tell it."""
+
+ROWS, KEYS, MARKS = "rows", "keys", "marks"
+"""The arrays that say which rows are stored, the numbers of their keys, if something is kept of
+keys, and what the policy has marked each with."""
 
 MAY_CHANGE = {"budget", "policy", "seed", "estimate"}
 """What may be changed between two runs: it takes effect, and the rows that are stored stay."""
@@ -111,7 +116,6 @@ class Delta:
 
     head: Head
     segments: dict[SegmentName, pa.RecordBatch]
-    live: dict[SegmentName, npt.NDArray[np.uint8]]
     removed: list[SegmentName]
 
 
@@ -121,24 +125,19 @@ class Snapshot:
 
     head: Head
     segments: dict[SegmentName, pa.RecordBatch] = field(default_factory=dict)
-    live: dict[SegmentName, npt.NDArray[np.uint8]] = field(default_factory=dict)
 
     def apply(self, delta: Delta) -> None:
         """Take in what has changed."""
         self.head = delta.head
         self.segments.update(delta.segments)
-        self.live.update(delta.live)
         for name in delta.removed:
             self.segments.pop(name, None)
-            self.live.pop(name, None)
 
     def to_bytes(self) -> bytes:
         """The snapshot as bytes, for a file or another process."""
         parts = {"head": np.frombuffer(self.head.to_bytes(), np.uint8)}
         for (position, number), segment in self.segments.items():
             parts[f"segment.{position}.{number}"] = np.frombuffer(to_ipc(segment), np.uint8)
-        for (position, number), bitmap in self.live.items():
-            parts[f"live.{position}.{number}"] = bitmap
         return _archive(parts, compressed=False)
 
     @classmethod
@@ -154,13 +153,173 @@ class Snapshot:
             ) from error
         snapshot = cls(Head.from_bytes(head))
         for name, part in parts.items():
-            kind, position, number = name.split(".")
-            where = int(position), int(number)
-            if kind == "segment":
-                snapshot.segments[where] = from_ipc(part.tobytes())
-            else:
-                snapshot.live[where] = part
+            _, position, number = name.split(".")
+            snapshot.segments[int(position), int(number)] = from_ipc(part.tobytes())
         return snapshot
+
+
+# -- arrays of which a part changes ---------------------------------------------------------------
+
+BLOCK = 64
+"""Bytes of an array that are written together."""
+AT_LEAST = 64
+"""Blocks that are written again with each entry at least, so that there are never many entries."""
+LOG = -2
+"""What stands for the position of an input in the names of a log's entries."""
+_FACTOR, _32 = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+
+Blocks = npt.NDArray[np.uint64]
+"""An array as words, a row for each block."""
+
+
+class ArrayLog:
+    """Arrays written as a log: each entry has the blocks that changed since the last one.
+
+    Besides, an entry has half as many blocks that did not change, round and round; what is in an
+    entry is in later ones when the round has come to where it was then, and the entry is removed.
+    So what is written is in proportion to what changed, and the log is at most about three times
+    as long as the arrays. Which blocks changed is known by a hash of each.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
+        self.hashes: dict[str, Blocks] = {}
+        self.entries: dict[int, list[int]] = {}
+        """For each entry the round, and how far it was: the array, and the block."""
+        self.following = 0
+        self.at = [0, 0, 0]
+        self._seed = np.uint64(secrets.randbits(64))
+        self._zero = self._hashed(np.zeros((1, BLOCK // 8), np.uint64))[0]
+
+    def add(
+        self, arrays: dict[str, npt.NDArray[Any]]
+    ) -> tuple[dict[SegmentName, pa.RecordBatch], list[SegmentName]]:
+        """Write what has changed; returns the new entry, if any, and the names of those removed."""
+        removed = list(self.entries) if self.kinds != _kinds(arrays) else []
+        if self.kinds != _kinds(arrays):  # the arrays of another join
+            self.kinds, self.hashes, self.entries = _kinds(arrays), {}, {}
+            self.at = [self.at[0] + 1, 0, 0]
+        blocks, changed, known = [], [], []
+        for name, array in arrays.items():
+            before = self.hashes.get(name, np.empty(0, np.uint64))
+            now = _blocks(array, len(before))
+            hashes = self._hashed(now)
+            differs = hashes != self._zero
+            differs[: len(before)] = hashes[: len(before)] != before
+            self.hashes[name] = hashes
+            blocks.append(now)
+            changed.append(differs)
+            known.append(hashes != self._zero)
+        self.sizes = {name: len(array) for name, array in arrays.items()}
+        if not any(differs.any() for differs in changed):
+            return {}, [(LOG, number) for number in removed]
+        again = self._turn([len(now) for now in blocks], sum(int(d.sum()) for d in changed))
+        ids, contents = [], []
+        for index, (now, differs, some) in enumerate(zip(blocks, changed, known, strict=True)):
+            for start, end in again.get(index, []):
+                differs[start:end] |= some[start:end]
+            chosen = np.flatnonzero(differs)
+            ids.append(chosen + (index << 32))
+            contents.append(now[chosen])
+        number, self.following = self.following, self.following + 1
+        self.entries[number] = list(self.at)
+        lap, *place = self.at
+        done = [n for n, at in self.entries.items() if [at[0] + 1, *at[1:]] <= [lap, *place]]
+        for old in done:
+            del self.entries[old]
+        entry = pa.record_batch({"block": np.concatenate(ids), "bytes": _binary(contents)})
+        return {(LOG, number): entry}, [(LOG, old) for old in removed + done]
+
+    def _turn(self, sizes: list[int], blocks: int) -> dict[int, list[tuple[int, int]]]:
+        """Go on in the round by so many blocks; returns which of each array are written again."""
+        left = min(max(AT_LEAST, blocks // 2), sum(sizes))
+        lap, index, block = self.at
+        again: dict[int, list[tuple[int, int]]] = {}
+        while left > 0:
+            step = max(0, min(left, sizes[index] - block))
+            again.setdefault(index, []).append((block, block + step))
+            left, block = left - step, block + step
+            if block >= sizes[index]:
+                index, block = index + 1, 0
+            if index == len(sizes):
+                lap, index = lap + 1, 0
+        self.at = [lap, index, block]
+        return again
+
+    def saved(self) -> dict[str, Any]:
+        """What is needed to read the arrays, and to go on, as JSON can say it."""
+        arrays = [[name, kind, self.sizes[name]] for name, kind in self.kinds.items()]
+        entries = [[number, *at] for number, at in self.entries.items()]
+        return {"arrays": arrays, "entries": entries, "next": self.following, "at": self.at}
+
+    @classmethod
+    def from_saved(cls, said: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> ArrayLog:
+        """The log of which `saved` said so much, and the arrays as they are in it."""
+        log = cls()
+        log.kinds = {name: kind for name, kind, _ in said["arrays"]}
+        log.sizes = {name: size for name, _, size in said["arrays"]}
+        log.hashes = {name: log._hashed(_blocks(arrays[name])) for name in log.kinds}
+        log.entries = {number: at for number, *at in said["entries"]}
+        log.following, log.at = said["next"], said["at"]
+        return log
+
+    @staticmethod
+    def read(
+        said: dict[str, Any], entries: dict[int, pa.RecordBatch]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that the entries of a log hold, as `saved` says."""
+        kinds = [(name, _dtype(kind), size) for name, kind, size in said["arrays"]]
+        blocks = [_blocks(np.zeros(size, kind)) for _, kind, size in kinds]
+        for _, entry in sorted(entries.items()):
+            ids = entry.column("block").to_numpy()
+            words = np.frombuffer(entry.column("bytes").buffers()[1], np.uint64)
+            words = words.reshape(-1, BLOCK // 8)[: len(ids)]
+            ends = np.searchsorted(ids >> 32, np.arange(len(blocks) + 1))
+            for into, start, end in zip(blocks, ends[:-1], ends[1:], strict=True):
+                chosen = ids[start:end] & 0xFFFFFFFF
+                there = chosen < len(into)  # the array may have been longer
+                into[chosen[there]] = words[start:end][there]
+        return {
+            name: into.reshape(-1).view(np.uint8)[: size * kind.itemsize].view(kind)
+            for (name, kind, size), into in zip(kinds, blocks, strict=True)
+        }
+
+    def _hashed(self, blocks: Blocks) -> Blocks:
+        """A hash of each block; the seed is of this process alone."""
+        hashes = np.full(len(blocks), self._seed)
+        with np.errstate(over="ignore"):
+            for word in range(BLOCK // 8):
+                hashes ^= blocks[:, word]
+                hashes *= _FACTOR
+                hashes ^= hashes >> _32
+        return hashes
+
+
+def _kinds(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:
+    """The types of arrays, as JSON."""
+    describe = np.lib.format.dtype_to_descr
+    return {name: json.dumps(describe(array.dtype)) for name, array in arrays.items()}
+
+
+def _dtype(kind: str) -> np.dtype[Any]:
+    said = json.loads(kind)
+    if isinstance(said, list):
+        said = [tuple(part) for part in said]
+    found: np.dtype[Any] = np.lib.format.descr_to_dtype(said)
+    return found
+
+
+def _blocks(array: npt.NDArray[Any], at_least: int = 0) -> Blocks:
+    """An array as blocks of words, the last of them filled up with zeros."""
+    blocks = np.zeros((max(at_least, -(-array.nbytes // BLOCK)), BLOCK // 8), np.uint64)
+    blocks.reshape(-1).view(np.uint8)[: array.nbytes] = array.view(np.uint8)
+    return blocks
+
+
+def _binary(contents: list[Blocks]) -> pa.Array:
+    words = np.concatenate(contents)
+    return pa.Array.from_buffers(pa.binary(BLOCK), len(words), [None, pa.py_buffer(words)])
 
 
 _UNREADABLE = (ValueError, OSError, KeyError, EOFError, TypeError, zipfile.BadZipFile)

@@ -14,14 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.payload import (
-    MOVES,
-    PLACE_BITS,
-    PLACE_OFFSET,
-    STAYS,
-    THINS,
-    Payload,
-)
+from streamshed.engine.payload import PLACE_BITS, PLACE_OFFSET, Payload
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import NONE
 
@@ -38,8 +31,6 @@ class Compaction:
     """The numbers of the rows that it holds, in its order."""
     removed: list[int]
     """Sealed segments that are gone."""
-    live: dict[int, npt.NDArray[np.uint8]]
-    """For each sealed segment that lost rows a bitmap of those that are still wanted."""
 
 
 def compact_segments(
@@ -67,19 +58,18 @@ def compact_segments(
     counts = np.zeros(ends[-1], np.int64)
     _count(rows, told_apart, first, counts)
 
-    fate = np.zeros(ends[-1], np.int8)
+    moves = np.zeros(ends[-1], np.bool_)
     start = np.zeros(ends[-1], np.int64)
     flagged = 0
     for payload, names, base in zip(inputs, numbers, first, strict=True):
-        for wanted_fate in (MOVES, THINS):  # those that move stand side by side
-            for name in names.tolist():
-                index = base + name
-                if payload.fate(name, int(counts[index]), whole) == wanted_fate:
-                    fate[index], start[index] = wanted_fate, flagged
-                    flagged += payload.segments[name].num_rows
+        for name in names.tolist():
+            index = base + name
+            if payload.moves(name, int(counts[index]), whole):
+                moves[index], start[index] = True, flagged
+                flagged += payload.segments[name].num_rows
     flags = np.zeros(flagged, np.bool_)
-    moving = np.empty(int(counts[fate == MOVES].sum()), np.int64)
-    _sort_out(rows, told_apart, first, fate, start, flags, moving)
+    moving = np.empty(int(counts[moves].sum()), np.int64)
+    _sort_out(rows, told_apart, first, moves, start, flags, moving)
 
     moved = np.empty(len(moving), np.int64)
     rank = np.empty(flagged, np.int64)
@@ -88,7 +78,7 @@ def compact_segments(
     changes = []
     filled = 0
     for position, (payload, names, base) in enumerate(zip(inputs, numbers, first, strict=True)):
-        gone = [name for name in names.tolist() if fate[base + name] == MOVES]
+        gone = [name for name in names.tolist() if moves[base + name]]
         sizes = [payload.segments[name].num_rows for name in gone]
         place = int(start[base + gone[0]]) if gone else 0
         wanted = flags[place : place + sum(sizes)]
@@ -97,15 +87,10 @@ def compact_segments(
         begin[position], number[position] = filled, payload.next_segment
         new = payload.gather(gone, wanted, size)
         removed = [name for name in gone if payload.drop(name)]
+        payload.sealed = {name: int(counts[base + name]) for name in payload.sealed}
         if new is not None:
             payload.sealed[new] = size
-        live = {}
-        for name in payload.segments:
-            if name != new and fate[base + name] == THINS:
-                at = int(start[base + name])
-                live[name] = np.packbits(flags[at : at + payload.segments[name].num_rows])
-                payload.sealed[name] = int(counts[base + name])
-        changes.append(Compaction(new, moved[filled : filled + size], removed, live))
+        changes.append(Compaction(new, moved[filled : filled + size], removed))
         filled += size
     _move(rows, told_apart, first, start, rank, number, begin, moving, moved)
     return changes
@@ -131,17 +116,15 @@ def _count(rows, told_apart, first, counts):  # type: ignore[no-untyped-def]
 
 
 @loop
-def _sort_out(rows, told_apart, first, fate, start, flags, moving):  # type: ignore[no-untyped-def]
-    """Flag the stored rows of segments that change, and list those that move."""
+def _sort_out(rows, told_apart, first, moves, start, flags, moving):  # type: ignore[no-untyped-def]
+    """Flag and list the stored rows that move."""
     filled = 0
     for row in range(rows.size):
         if rows[row].arrival == NONE:
             continue
         index = _segment_of(rows, row, told_apart, first)
-        if index < 0 or fate[index] == STAYS:
-            continue
-        flags[start[index] + (rows[row].payload & PLACE_OFFSET)] = True
-        if fate[index] == MOVES:
+        if index >= 0 and moves[index]:
+            flags[start[index] + (rows[row].payload & PLACE_OFFSET)] = True
             moving[filled] = row
             filled += 1
 

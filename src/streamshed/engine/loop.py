@@ -89,6 +89,7 @@ from streamshed.kernels.core import (
     ARRIVED,
     EXPIRED,
     FILTERED,
+    FREE_ROW,
     NEVER,
     NONE,
     OVERDUE,
@@ -96,7 +97,7 @@ from streamshed.kernels.core import (
     SHED,
 )
 from streamshed.kernels.hooks import mark, on_arrival, on_insert, on_restore, on_result
-from streamshed.kernels.table import ONE, home_shift, key_lanes, lane_of
+from streamshed.kernels.table import ONE, find_key, free_key, home_shift, key_lanes, lane_of
 
 DONE, FULL, DUE, ROUND_OVER = range(4)
 """Why the loop was left: the batch is done; the sink is full; the throttle is to be set anew; or
@@ -263,7 +264,7 @@ def advance(core, matcher, policy, times):  # type: ignore[no-untyped-def]
 
 
 @loop
-def restore_rows(core, matcher, policy, batch, arrivals, marks, anew):  # type: ignore[no-untyped-def]
+def restore_rows(core, matcher, policy, batch, arrivals, rows, keys, marks, anew):  # type: ignore[no-untyped-def]
     """Store the rows of a checkpoint again, in the order of their arrival.
 
     Args:
@@ -272,12 +273,20 @@ def restore_rows(core, matcher, policy, batch, arrivals, marks, anew):  # type: 
         policy: its state, with what it knew of each row, or a new one.
         batch: the rows.
         arrivals: their arrival numbers.
+        rows: the numbers that they have in the core; if empty, such as are free.
+        keys: the numbers of their keys.
         marks: what the policy said of them.
         anew: whether the policy is another, and takes them as newcomers.
     """
     shift = home_shift(core.table)
     for i in range(batch.time.size):
-        key = pin(core, row_hash(matcher, batch, i), shift)
+        hashed = row_hash(matcher, batch, i)
+        if rows.size > 0:
+            core.rows[rows[i]].after = core.numbers[FREE_ROW]
+            core.numbers[FREE_ROW] = rows[i]
+            if find_key(core, hashed, shift) == NONE:
+                free_key(core, keys[i])
+        key = pin(core, hashed, shift)
         restore_row(matcher, policy, core, batch, i, shift)
         if anew:
             on_arrival(policy, core, batch, i)
@@ -287,7 +296,7 @@ def restore_rows(core, matcher, policy, batch, arrivals, marks, anew):  # type: 
             if anew:
                 on_insert(policy, core, row, key_lanes(core, key), worth_of(batch, i))
             else:
-                on_restore(policy, core, row, marks[i])
+                on_restore(policy, core, row, marks[i] if marks.size > 0 else 0)
         on_settled(matcher, policy, core, key, True)
         core.numbers[PINNED] = NONE
 

@@ -32,8 +32,9 @@ from streamshed.engine.batch import (
     allocate_work,
 )
 from streamshed.engine.checkpoint import (
-    ARRIVAL,
-    MARK,
+    KEYS,
+    MARKS,
+    ROWS,
     TIME,
     Delta,
     Head,
@@ -42,7 +43,7 @@ from streamshed.engine.checkpoint import (
 )
 from streamshed.engine.clock import agreed_time
 from streamshed.engine.collisions import Collisions
-from streamshed.engine.compaction import compact_segments
+from streamshed.engine.compaction import Compaction, compact_segments
 from streamshed.engine.component import Arrays, Component
 from streamshed.engine.gate.hooks import InMemory, NoQueue, Unthrottled
 from streamshed.engine.gate.portions import LOOP, REST
@@ -67,13 +68,14 @@ from streamshed.engine.observe.hooks import NotEstimated
 from streamshed.engine.observe.tallies import Estimator
 from streamshed.engine.payload import Payload, Places
 from streamshed.engine.restore import (
-    OF_ROWS,
+    OF_KEYS,
+    STORED_ROW,
     Rows,
-    find_recent,
     in_order,
     in_use,
     kept,
-    places_of,
+    link_unused,
+    list_rows,
     read_again,
 )
 from streamshed.engine.results import NO_UPDATES, UPDATES, build_results
@@ -124,8 +126,8 @@ OUTPUT = 1 << 16
 GONE = 1 << 10
 """Streams told apart by a column are forgotten when so many, and half of all, are gone."""
 
-CORE, POLICY, MARKS = "core.", "policy.", "marks"
-"""What the names of the arrays begin with, and the name of the policy's marks."""
+CORE, POLICY = "core.", "policy."
+"""What the names of the arrays begin with."""
 
 
 class Block(NamedTuple):
@@ -234,13 +236,13 @@ class Operator:
         if self.loss is not None:
             self.loss.warm(self.core, nothing)
         list(self._run(nothing))
-        matcher = self.matcher.quiet
         if self.plan.unmatched:
             hand_out_stored(self.core, NO_NUMBERS)
         for anew in (True, False):
-            restore_rows(self.core, matcher, self.state, nothing, NO_NUMBERS, NO_NUMBERS, anew)
-        evict_to_budget(self.core, matcher, self.state)
-        advance(self.core, matcher, self.state, NO_NUMBERS)
+            self.store_again(Rows(nothing, NO_NUMBERS), anew)
+        link_unused(self.core)
+        evict_to_budget(self.core, self.matcher.quiet, self.state)
+        advance(self.core, self.matcher.quiet, self.state, NO_NUMBERS)
         self.seal()
 
     # -- what comes in ---------------------------------------------------------------------------
@@ -446,7 +448,6 @@ class Operator:
             rows += self.queue.places
         held, budget = core.pools["held"], core.pools["budget"]
         stored, fullest = int(held.sum()), int(held.max())
-        # After a restart there may be more rows than the budget allows now, for a moment.
         most = max(allowed(budget), self.restored)
         room = enough(old.rows, max(stored + rows, self.expected // 4), most)
         streams = enough(old.streams, self.ingest.names.size) if plan.by else old.streams
@@ -666,11 +667,21 @@ class Operator:
         """Let go of users' rows that nobody can ask for any more, when there are many."""
         stored = int(self.core.pools["held"].sum())
         if sum(payload.rows for payload in self.payload) > 2 * stored + CHUNK:
-            self.seal()
+            self._compact(whole=False)
         elif (memory := self.plan.memory) is not None:
             needed = int(self.core.pools["bytes"].sum()) - memory.each * stored
             if self.payload_bytes() > needed + memory.nbytes // 8:
-                self.seal(whole=True)
+                self._compact(whole=True)
+
+    def _compact(self, whole: bool) -> list[Compaction]:
+        """Let go of all users' rows that have left; returns what has changed in each input."""
+        if self.spill is not None:
+            self.spill.flush_noted()
+        self._forget_streams()
+        holders = self._holders()
+        changes = compact_segments(holders, self.payload, self.plan.by is not None, whole)
+        self._take_places(holders)
+        return changes
 
     def seal(self, whole: bool = False) -> Delta:
         """Let go of all rows that have left; returns what has changed since the last time.
@@ -680,23 +691,18 @@ class Operator:
         """
         if self.work.cursor[STAGE] != IDLE or self.work.cursor[NEXT]:
             raise AssertionError("a join is sealed between batches, not within one")
-        if self.spill is not None:
-            self.spill.flush_noted()
-        self._forget_streams()
-        holders = self._holders()
-        changes = compact_segments(holders, self.payload, self.plan.by is not None, whole)
-        self._take_places(holders)
         segments: dict[SegmentName, pa.RecordBatch] = {}
-        live: dict[SegmentName, npt.NDArray[np.uint8]] = {}
         removed: list[SegmentName] = []
+        changes = self._compact(whole)
         for position, (payload, change) in enumerate(zip(self.payload, changes, strict=True)):
             if change.new is not None:
                 segment = payload.segments[change.new]
-                stored = self._stored_form(position, segment, change.rows, holders)
-                segments[position, change.new] = stored
-            live |= {(position, number): bitmap for number, bitmap in change.live.items()}
+                if self.plan.streams[position].time is None:
+                    times = self._holders()["time"][change.rows]
+                    segment = segment.append_column(TIME, pa.array(times))
+                segments[position, change.new] = segment
             removed += [(position, number) for number in change.removed]
-        return Delta(self.head(), segments, live, removed)
+        return Delta(self.head(), segments, removed)
 
     def _forget_streams(self) -> None:
         """Forget streams told apart by a column that are gone, if they are many.
@@ -730,16 +736,12 @@ class Operator:
         names.forget(np.flatnonzero(gone))
 
     def _holders(self) -> npt.NDArray[Any]:
-        """All that holds users' rows: the rows that are stored, and those that wait.
-
-        Arrival numbers of the latter are below 0, and grow in the order in which they wait.
-        """
+        """All that holds users' rows: the rows that are stored, and those that wait."""
         stored = self.core.rows[: self.core.numbers[ROWS_USED]]
         if self.queue is None:
             return stored
         order = self.queue.places_in_order()
         waiting = np.zeros(len(order), ROW)
-        waiting["arrival"] = np.arange(len(order)) - len(order) - 1
         for name in ("stream", "time", "payload"):
             waiting[name] = getattr(self.queue.state.rows, name)[order]
         return np.concatenate([stored, waiting])
@@ -752,58 +754,34 @@ class Operator:
             order = self.queue.places_in_order()
             self.queue.state.rows.payload[order] = holders["payload"][used:]
 
-    def _stored_form(
-        self,
-        position: int,
-        segment: pa.RecordBatch,
-        rows: npt.NDArray[np.int64],
-        holders: npt.NDArray[Any],
-    ) -> pa.RecordBatch:
-        """A segment with what is needed to store its rows again."""
-        stored = segment.append_column(ARRIVAL, pa.array(holders["arrival"][rows]))
-        if self._marking == "fixed":
-            stored = stored.append_column(MARK, pa.array(self.marks(rows)))
-        if self.plan.streams[position].time is None:
-            stored = stored.append_column(TIME, pa.array(holders["time"][rows]))
-        return stored
-
-    @property
-    def _marking(self) -> str:
-        """How the policy marks rows."""
-        return self.policy.marks if self.plan.bounded else "none"
-
-    def marks(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The policy's marks of rows; of those that wait it has none."""
-        marks = np.zeros(len(rows), np.int64)
-        stored = rows < self.core.numbers[ROWS_USED]
-        found = marks[stored]
-        read_marks(self.core, self.state, rows[stored], found)
-        marks[stored] = found
-        return marks
-
     def head(self) -> Head:
-        """All of the state but the rows."""
+        """All of the state but the users' rows."""
+        used = int(self.core.numbers[ROWS_USED])
+        rows, keys = np.zeros(used, STORED_ROW), np.zeros(used, np.int32)
+        list_rows(self.core, rows, keys)
+        stored = np.flatnonzero(rows["number"])
         arrays = {
             "numbers": self.core.numbers.copy(),
             "newest": self.core.lanes["newest"].copy(),
-            "others": self.others.copy(),
+            ROWS: rows,
         }
-        states = kept(self._states())
-        moving = self._marking == "moving"
-        rows = np.empty(0, np.int64)
-        if moving or any(form.per in OF_ROWS and len(array) for _, array, form in states):
-            rows = in_order(self.core)  # not without need: there may be millions
-        places = places_of(self.core, rows)
-        for name, array, form in states:
+        for name, array, form in kept(self._states()):
             if len(array) == 0 and name.startswith(CORE):
                 continue  # of a feature that is not used
-            arrays[name] = in_use(array, form, self.shape.lanes, places)
-        if moving:
-            arrays[MARKS] = self.marks(rows)
+            arrays[name] = in_use(array, form, self.shape.lanes, stored, keys)
+            if form.per in OF_KEYS:
+                arrays[KEYS] = keys
+        if self.plan.bounded and self.policy.marks != "none":
+            marks = np.zeros(used, np.int64)
+            found = marks[stored]
+            read_marks(self.core, self.state, stored, found)
+            marks[stored] = found
+            arrays[MARKS] = marks
         numbers = {
             "rows_seen": self.ingest.rows_seen,
             "newest": self.ingest.newest,
             "disorder": self.ingest.disorder,
+            "others": self.others.tolist(),
             "rejected": self.rejected,
             "rejected_importance": self.rejected_importance,
             "next_segments": [payload.next_segment for payload in self.payload],
@@ -845,27 +823,30 @@ class Operator:
     def _restore(self, head: Head, rows: Rows, changed: set[str]) -> None:
         """Store rows again as a head says; under another policy they are newcomers."""
         anew = bool(changed - {"estimate"})
-        rows = rows.since(int((rows.arrivals < 0).sum()))  # the others wait, and are not stored
-        self.restored = len(rows.arrivals)
+        numbers = head.arrays["numbers"]
+        # There may be more rows than the budget allows now, for a moment.
+        self.restored = int(numbers[ROWS_USED])
         self._make_room(self.restored)
         self.core.lanes["newest"] = head.arrays["newest"]
         kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, OVERDUE]
         kept += [RUN_ROWS, RUN_STREAM, RUN_TIME, PEAK_BYTES]
-        self.core.numbers[kept] = head.arrays["numbers"][kept]
-        rows = rows._replace(marks=head.arrays.get(MARKS, rows.marks))
+        self.core.numbers[kept] = numbers[kept]
+        self._reserve(self.restored, rows.keys)
         if not anew:
             self._put_back(head)
         for component in self.components:
             if component is not self.loss:
                 _load(component.prefix, component.arrays(), component.layout(), head.arrays)
+        if MARKS in head.arrays:
+            rows = rows._replace(marks=head.arrays[MARKS][rows.rows])
         self.store_again(rows, anew)
+        link_unused(self.core)
         for prefix, arrays, layout in self._own_states():
             if anew and prefix == POLICY:
                 continue
             # What is kept of each row was put back with it.
             rest = {name: form for name, form in layout.items() if form.per != "row"}
             _load(prefix, arrays, rest, head.arrays)
-        find_recent(self.core, rows.arrivals)
         if self.loss is not None and not self.loss.restore(head.arrays, changed):
             known = self.loss.prefix + "total" in head.arrays
             self.loss.begin_anew(self.core, rows, self.made, known)
@@ -881,16 +862,23 @@ class Operator:
                 saved = head.arrays[POLICY + name]
                 getattr(self.state, name)[: len(saved)] = saved
 
+    def _reserve(self, rows: int, keys: npt.NDArray[np.int64]) -> None:
+        """Let rows and keys have the numbers again that they had: none of them is used yet."""
+        used = int(keys.max(initial=NONE)) + 1
+        self.core.numbers[[ROWS_USED, KEYS_USED]] = rows, used
+        self.core.rows["arrival"][:rows] = NONE
+        self.core.keys[: used * self.core.settings.key_words] = 0
+
     def store_again(self, rows: Rows, anew: bool) -> None:
         """Store rows in the order of their arrival, anew if the policy takes them as newcomers."""
         self.matcher.before_restore(self, self.with_waiting(rows.batch.time))
         done = 0
         for part in self.matcher.restore_pieces(rows.batch):
             these = slice(done, done + part.time.size)
-            arrivals = np.ascontiguousarray(rows.arrivals[these])
-            marks = np.ascontiguousarray(rows.marks[these])
+            known = (rows.arrivals, rows.rows, rows.keys, rows.marks)
+            arrivals, numbers, keys, marks = (np.ascontiguousarray(of[these]) for of in known)
             matcher = self.matcher.quiet
-            restore_rows(self.core, matcher, self.state, part, arrivals, marks, anew)
+            restore_rows(self.core, matcher, self.state, part, arrivals, numbers, keys, marks, anew)
             done += part.time.size
 
     def can_attach(self, head: Head) -> bool:
@@ -935,7 +923,7 @@ class Operator:
         self.ingest.names = StreamNames(head.names)
         self.ingest.rows_seen = list(head.numbers["rows_seen"])
         self.processed = sum(self.ingest.rows_seen)
-        self.others = head.arrays["others"].copy()
+        self.others = np.array(head.numbers["others"], np.int64)
         self.ingest.newest = list(head.numbers["newest"])
         self.ingest.disorder = head.numbers["disorder"]
         self.rejected = head.numbers["rejected"]

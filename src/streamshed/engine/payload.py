@@ -15,9 +15,6 @@ PLACE_BITS = 32
 PLACE_OFFSET = (1 << PLACE_BITS) - 1
 """A place is a segment's number, and below it the offset there."""
 
-STAYS, MOVES, THINS = 0, 1, 2
-"""What becomes of a segment: it stays, its rows move to a new one, or it stays and lost rows."""
-
 Places = npt.NDArray[np.int64]
 
 
@@ -26,8 +23,7 @@ class Payload:
     """The rows of one input. A row's place is its segment's number and its offset there.
 
     Rows come in as *open* segments, as they arrived. Now and then they are *sealed*: those that
-    are still wanted are put together in a new segment, which does not change any more; rows that
-    leave it are only struck off.
+    are still wanted are put together in a new segment, which does not change any more.
     """
 
     schema: pa.Schema
@@ -75,7 +71,8 @@ class Payload:
             rows = self.segments[int(first)].select(schema.names)
             return rows.take(pa.array(offset, mask=mask))
         # Rows are taken segment by segment, then put in order: only rows of results are copied.
-        order = np.argsort(number, kind="stable")
+        ordered = bool((number[1:] >= number[:-1]).all())
+        order = np.arange(len(number)) if ordered else np.argsort(number, kind="stable")
         names, starts = np.unique(number[order], return_index=True)
         ends = np.append(starts[1:], len(order))
         parts = [
@@ -86,19 +83,20 @@ class Payload:
             .take(pa.array(offset[order[start:end]]))
             for name, start, end in zip(names, starts, ends, strict=True)
         ]
+        rows = pa.concat_batches(parts)
+        if ordered:
+            return rows
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return pa.concat_batches(parts).take(pa.array(back))
+        return rows.take(pa.array(back))
 
     def nbytes(self) -> int:
         """The bytes of all rows kept."""
         return sum(segment.nbytes for segment in self.segments.values())
 
-    def fate(self, number: int, wanted: int, whole: bool) -> int:
-        """What is to become of a segment of which so many rows are wanted."""
-        if whole or number not in self.sealed or 2 * wanted < self.segments[number].num_rows:
-            return MOVES
-        return STAYS if self.sealed[number] == wanted else THINS
+    def moves(self, number: int, wanted: int, whole: bool) -> bool:
+        """Whether the rows of a segment, of which so many are wanted, move to a new one."""
+        return whole or number not in self.sealed or 2 * wanted < self.segments[number].num_rows
 
     def gather(self, numbers: list[int], wanted: npt.NDArray[np.bool_], size: int) -> int | None:
         """Put the wanted rows of some segments together, in their order; None if there are none."""
@@ -123,13 +121,6 @@ class Payload:
         self.segments[number] = rows
         self.sealed[number] = wanted
         self.rows += rows.num_rows
-
-
-def live_offsets(rows: int, bitmap: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.int64]:
-    """The offsets of the wanted rows of a segment; all of them if there is no bitmap."""
-    if bitmap is None:
-        return np.arange(rows, dtype=np.int64)
-    return np.flatnonzero(np.unpackbits(bitmap, count=rows))
 
 
 def places_in(number: int, offsets: npt.NDArray[np.int64]) -> Places:

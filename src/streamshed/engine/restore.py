@@ -10,15 +10,21 @@ import numpy.typing as npt
 
 from streamshed.columns import no_rows
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, owned
-from streamshed.engine.checkpoint import ARRIVAL, MARK, TIME, Snapshot
+from streamshed.engine.checkpoint import KEYS, ROWS, TIME, Snapshot
 from streamshed.engine.ingest import Ingest, InputRows
-from streamshed.engine.payload import Payload, live_offsets, places_in
-from streamshed.kernels.compiling import driver
-from streamshed.kernels.core import NONE, ROWS_USED, Core, Field
+from streamshed.engine.payload import PLACE_BITS, PLACE_OFFSET, Payload, places_in
+from streamshed.kernels.compiling import driver, loop
+from streamshed.kernels.core import FREE_ROW, KEYS_USED, NONE, ROWS_USED, Core, Field
+from streamshed.kernels.table import free_key, key_lanes, lane_of
 
-PLACE = np.dtype([("row", np.int32), ("key", np.int32)])
-"""Where a row is, and its key."""
-OF_ROWS = ("row", "met row", "key", "first key", "entry")
+STORED_ROW = np.dtype([("number", np.int64), ("payload", np.int64)])
+"""What a checkpoint keeps of each row of the core besides the user's columns: the number of its
+arrival, and 1, with the input it came from in the highest bits, or 0 where no row is; and where the
+user's row is."""
+_INPUT_BITS = 57
+_NUMBER = (1 << _INPUT_BITS) - 1
+OF_KEYS = ("key", "first key", "entry")
+OF_ROWS = ("row", "met row", *OF_KEYS)
 """What arrays may be laid out by: rows and keys of the join, or keys by lane."""
 
 
@@ -27,17 +33,12 @@ class Rows(NamedTuple):
 
     batch: Batch
     arrivals: npt.NDArray[np.int64]
-    marks: npt.NDArray[np.int64]
-
-    def since(self, start: int) -> Rows:
-        """The rows from a position on."""
-        if start == 0:
-            return self
-        size = len(self.arrivals)
-        batch = Batch._make(
-            owned(column[start:]) if len(column) == size else column for column in self.batch
-        )
-        return Rows(batch, self.arrivals[start:], self.marks[start:])
+    rows: npt.NDArray[np.int64] = NO_NUMBERS
+    """Their numbers in the core; empty for such as are free."""
+    keys: npt.NDArray[np.int64] = NO_NUMBERS
+    """The numbers of their keys."""
+    marks: npt.NDArray[np.int64] = NO_NUMBERS
+    """What the policy has marked them with; empty if it has not."""
 
 
 def read_again(ingest: Ingest, payloads: list[Payload], snapshot: Snapshot) -> Rows:
@@ -47,29 +48,38 @@ def read_again(ingest: Ingest, payloads: list[Payload], snapshot: Snapshot) -> R
         ingest.read(position, no_rows(stream.schema), NO_NUMBERS)
         for position, stream in enumerate(ingest.plan.streams)
     ]
-    arrivals, marks = [NO_NUMBERS], [NO_NUMBERS]
-    for (position, number), stored in snapshot.segments.items():
-        offsets = live_offsets(stored.num_rows, snapshot.live.get((position, number)))
+    arrays = snapshot.head.arrays
+    stored, arrived = arrays[ROWS], arrays[ROWS]["number"] & _NUMBER
+    found = [NO_NUMBERS]
+    origin = stored["number"] >> _INPUT_BITS
+    segment_of = (origin << PLACE_BITS) + (stored["payload"] >> PLACE_BITS)
+    by_segment = np.flatnonzero(arrived)
+    by_segment = by_segment[np.argsort(segment_of[by_segment], kind="stable")]
+    sorted_segments = segment_of[by_segment]
+    wanted = [dict(sealed) for sealed in snapshot.head.numbers["sealed"]]
+    for (position, number), segment in snapshot.segments.items():
         payload = payloads[position]
-        payload.unseal(number, stored.select(payload.schema.names), len(offsets))
-        rows = ingest.read(position, stored, NO_NUMBERS)
-        if TIME in stored.schema.names:
-            rows = rows._replace(time=stored.column(TIME).to_numpy())
+        payload.unseal(number, segment.select(payload.schema.names), wanted[position][number])
+        here = (position << PLACE_BITS) + number
+        numbers = by_segment[slice(*np.searchsorted(sorted_segments, (here, here + 1)))]
+        offsets = stored["payload"][numbers] & PLACE_OFFSET
+        rows = ingest.read(position, segment, NO_NUMBERS)
+        if TIME in segment.schema.names:
+            rows = rows._replace(time=segment.column(TIME).to_numpy())
         rows = rows._replace(null=NO_FLAGS, payload=NO_NUMBERS)
         chosen = InputRows._make(column[offsets] if column.size else column for column in rows)
         parts.append(chosen._replace(payload=places_in(number, offsets)))
-        arrivals.append(stored.column(ARRIVAL).to_numpy()[offsets])
-        if MARK in stored.schema.names:
-            marks.append(stored.column(MARK).to_numpy()[offsets])
-    whole = InputRows.concatenated(parts)
-    number_of, mark = np.concatenate(arrivals), np.concatenate(marks)
-    order = np.argsort(number_of)
+        found.append(numbers)
+    whole, of_rows = InputRows.concatenated(parts), np.concatenate(found)
+    order = np.argsort(arrived[of_rows])
     batch = Batch._make(
         owned(column[order]) if len(column) == len(order) else column
         for column in (getattr(whole, name) for name in Batch._fields)
     )
-    marks_in_order = mark[order] if mark.size == order.size else np.zeros(order.size, np.int64)
-    return Rows(batch, number_of[order], marks_in_order)
+    of_rows = of_rows[order]
+    # If nothing is kept of keys, each may have the number of its first row.
+    keys = arrays[KEYS][of_rows].astype(np.int64) if KEYS in arrays else of_rows
+    return Rows(batch, arrived[of_rows] - 1, of_rows, keys)
 
 
 def kept(
@@ -86,6 +96,29 @@ def kept(
         for name, form in layout.items()
         if form.kept
     ]
+
+
+@loop
+def list_rows(core, listed, keys):  # type: ignore[no-untyped-def]
+    """List the stored rows, each at its number, and the numbers of their keys."""
+    for row in range(listed.size):
+        if core.rows[row].arrival != NONE:
+            origin = np.int64(lane_of(core, core.rows[row].stream))
+            listed[row].number = (origin << _INPUT_BITS) | (core.rows[row].arrival + 1)
+            listed[row].payload = core.rows[row].payload
+            keys[row] = core.rows[row].key
+
+
+@loop
+def link_unused(core):  # type: ignore[no-untyped-def]
+    """Let the numbers without rows and keys be given to newcomers."""
+    for row in range(core.numbers[ROWS_USED] - 1, -1, -1):
+        if core.rows[row].arrival == NONE:
+            core.rows[row].after = core.numbers[FREE_ROW]
+            core.numbers[FREE_ROW] = row
+    for key in range(core.numbers[KEYS_USED] - 1, -1, -1):
+        if key_lanes(core, key) == np.uint64(0):
+            free_key(core, key)
 
 
 def in_order(core: Core) -> npt.NDArray[np.int64]:
@@ -107,48 +140,29 @@ def live_rows(rows):  # type: ignore[no-untyped-def]
     return found[:count].copy()
 
 
-def find_recent(core: Core, arrivals: npt.NDArray[np.int64]) -> None:
-    """Say where the rows of row windows are now: they are numbered anew, by their arrival.
-
-    Args:
-        core: the state of the join.
-        arrivals: the arrival numbers of the rows that are stored.
-    """
-    recent = core.recent
-    stored = np.isin(recent["arrival"], arrivals)
-    recent["row"] = np.where(stored, np.searchsorted(arrivals, recent["arrival"]), NONE)
-    recent["arrival"][~stored] = NONE
-
-
-def places_of(core: Core, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Where rows and their keys are."""
-    places = np.empty(len(rows), PLACE)
-    places["row"], places["key"] = rows, core.rows["key"][rows]
-    return places
-
-
 def in_use(
-    array: npt.NDArray[Any], form: Field, lanes: int, stored: npt.NDArray[Any]
+    array: npt.NDArray[Any],
+    form: Field,
+    lanes: int,
+    stored: npt.NDArray[np.int64],
+    keys: npt.NDArray[np.int32],
 ) -> npt.NDArray[Any]:
-    """An array as a checkpoint keeps it.
-
-    What belongs to rows or keys stands in the order in which these will be entered again: rows by
-    their arrival, keys by that of their first row.
+    """An array as a checkpoint keeps it: zeros where no row, or key, is.
 
     Args:
         array: as it is now.
         form: how it is laid out.
         lanes: the number of lanes.
-        stored: the places of the rows stored, in the order of their arrival.
+        stored: the numbers of the rows that are stored.
+        keys: by row the number of its key.
     """
     if form.per not in OF_ROWS:
         return array.copy()
-    order: npt.NDArray[Any] = stored["row"]
-    if form.per not in ("row", "met row"):
-        _, first = np.unique(stored["key"], return_index=True)
-        order = stored["key"][np.sort(first)]
-    width = form.times * (lanes if form.per == "entry" else 1)
     if array.size == 0:
         return array
-    chosen: npt.NDArray[Any] = array.reshape(-1, width)[order]
-    return chosen.ravel()
+    if form.per in OF_KEYS:
+        stored = np.unique(keys[stored])
+    width = form.times * (lanes if form.per == "entry" else 1)
+    kept = np.zeros((int(stored[-1]) + 1 if len(stored) else 0, width), array.dtype)
+    kept[stored] = array.reshape(-1, width)[stored]
+    return kept.ravel()

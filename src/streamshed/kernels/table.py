@@ -164,6 +164,12 @@ def drop_key(core, key, shift):  # type: ignore[no-untyped-def]
             table[gap] = moved
             gap = position
     table[gap] = _EMPTY
+    free_key(core, key)
+
+
+@kernel
+def free_key(core, key):  # type: ignore[no-untyped-def]
+    """Let the number of a key be the next that is given."""
     core.keys[key * core.settings.key_words + KEY_COUNT] = core.numbers[FREE_KEY]
     core.numbers[FREE_KEY] = key
 

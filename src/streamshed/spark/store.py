@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from streamshed.engine.build import build_operator, restore_operator
-from streamshed.engine.checkpoint import Head, SegmentName, Snapshot, from_ipc, ipc_buffer
+from streamshed.engine.checkpoint import (
+    LOG,
+    ArrayLog,
+    Head,
+    SegmentName,
+    Snapshot,
+    from_ipc,
+    ipc_buffer,
+)
 from streamshed.engine.operator import Operator
 from streamshed.plan.plan import Plan
 from streamshed.spark.sharding import Sharding
@@ -28,8 +35,8 @@ VALUE = "about string, bytes binary"
 
 HEAD = (-1, 0, 0)
 """The key of the head's first part; what it is about is the token and where the rest is."""
-BITMAP = -1
-"""The part of a segment's key under which is written which of its rows are still wanted."""
+_LOG = "log"
+"""Where the head says how to read the log of the arrays."""
 PART = 1 << 18
 """Bytes that are written at once: Java's memory takes large arrays badly."""
 
@@ -43,6 +50,8 @@ class Live:
     version: int = 0
     parts: dict[SegmentName, int] = field(default_factory=dict)
     """In how many parts each segment is in the state store, and the head."""
+    log: ArrayLog = field(default_factory=ArrayLog)
+    """The arrays as they are in the state store."""
 
     @property
     def lineage(self) -> str:
@@ -92,11 +101,13 @@ class Store:
             if left is not None and join.can_attach(left[1].head):
                 join.attach(left[0], cached.memory.open, left[1])
                 join.memory = cached.memory
-                return Live(join, cached, version, parts)
+                log = ArrayLog.from_saved(left[1].head.numbers[_LOG], join.head().arrays)
+                return Live(join, cached, version, parts, log)
         folder = CacheFolder.create(lineage)
         snapshot = self._read(folder)
+        log = ArrayLog.from_saved(snapshot.head.numbers[_LOG], snapshot.head.arrays)
         join = restore_operator(plan, snapshot, folder.memory)
-        return Live(join, folder, version, parts)
+        return Live(join, folder, version, parts, log)
 
     def _read(self, folder: CacheFolder) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
@@ -105,13 +116,15 @@ class Store:
             found.setdefault((stream, number), {})[part] = bytes(some)
         head = found.pop(HEAD[:2])
         snapshot = Snapshot(Head.from_bytes(b"".join(head[part] for part in range(len(head)))))
+        entries: dict[int, pa.RecordBatch] = {}
         for name, parts in found.items():
-            bitmap = parts.pop(BITMAP, None)
-            if bitmap is not None:
-                snapshot.live[name] = np.frombuffer(bitmap, np.uint8)
             rows = from_ipc(b"".join(parts[part] for part in range(len(parts))))
+            if name[0] == LOG:
+                entries[name[1]] = rows
+                continue
             folder.write_segment(name, rows)
             snapshot.segments[name] = rows
+        snapshot.head.arrays.update(ArrayLog.read(snapshot.head.numbers[_LOG], entries))
         return snapshot
 
     def save(self, state: Live) -> int:
@@ -119,17 +132,17 @@ class Store:
         delta = state.join.seal()
         token = uuid.uuid4().hex
         state.version += 1
-        head = delta.head.to_bytes()
-        for name in delta.removed:
-            for part in range(BITMAP, state.parts.pop(name)):
+        entry, outdated = state.log.add(delta.head.arrays)
+        numbers = delta.head.numbers | {_LOG: state.log.saved()}
+        head = replace(delta.head, numbers=numbers, arrays={}).to_bytes()
+        for name in (*delta.removed, *outdated):
+            for part in range(state.parts.pop(name)):
                 self.state.removeKey((*name, part))
         written = len(head)
-        for name, rows in delta.segments.items():
+        for name, rows in {**delta.segments, **entry}.items():
             blob = ipc_buffer(rows, compressed=True)
             written += blob.size
             self._write(state, name, blob)
-        for name, bitmap in delta.live.items():
-            self.state.updateValue((*name, BITMAP), ("", bitmap.tobytes()))
         before = state.parts.get(HEAD[:2], 0)
         self._write(state, HEAD[:2], pa.py_buffer(head))
         for part in range(state.parts[HEAD[:2]], before):

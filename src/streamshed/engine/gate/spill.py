@@ -33,9 +33,9 @@ from streamshed.engine.gate.spill_router import (
     new_router,
     take_out,
 )
-from streamshed.engine.loop import restore_rows
 from streamshed.engine.observe.loss import MadeLater
 from streamshed.engine.payload import Payload
+from streamshed.engine.restore import Rows
 from streamshed.kernels.core import (
     BOUNDLESS,
     CLOCK,
@@ -331,8 +331,7 @@ class Spill(Component):
         join.ingest.disorder += len(rows)  # they are older than those in memory
         join.make_room(len(rows))
         arrivals = np.ascontiguousarray(rows["arrival"])
-        batch = as_batch(rows, self.plan.weighed)
-        restore_rows(join.core, join.matcher.state, join.state, batch, arrivals, arrivals, False)
+        join.store_again(Rows(as_batch(rows, self.plan.weighed), arrivals), anew=False)
         self.on_disk -= back
         self.aside.keep(number, [], [])
         self.router.spilled[number] = False

@@ -13,8 +13,7 @@ from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation import change_until
 from streamshed.engine.match.relation_facts import RunningRelation
 from streamshed.engine.match.relation_links import Links, Through, links_layout
-from streamshed.engine.restore import live_rows
-from streamshed.kernels.core import CLOCK, NEVER, ROWS_USED, Field, Memory, Shape, make
+from streamshed.kernels.core import CLOCK, NEVER, NONE, ROWS_USED, Field, Memory, Shape, make
 from streamshed.plan.plan import Plan, RelationPlan
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class RelationMatcher(Matcher):
         """A batch, after the changes up to its times were read, and its keys were looked up."""
         if self.relation.grown():
             rows = join.core.rows[: join.core.numbers[ROWS_USED]]
-            stored = rows["time"][live_rows(rows)]
+            stored = rows["time"][rows["arrival"] != NONE]
             self.relation.give_up(self._horizon(join, join.with_waiting(stored)))
         known = batch.time[~batch.null] if batch.null.size else batch.time
         if known.size:

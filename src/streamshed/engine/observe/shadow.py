@@ -323,7 +323,7 @@ class Shadow(Estimator):
             form = join.matcher.layout()[name]
             if form.kept and form.per not in OF_ROWS:
                 array[:] = learned[name][: len(array)]
-        join.store_again(Rows(batch, np.arange(size), np.zeros(size, np.int64)), anew=True)
+        join.store_again(Rows(batch, np.arange(size)), anew=True)
         for lane, last in enumerate(self.lasts.tolist()):
             if last:
                 mine = np.flatnonzero(batch.stream == lane)

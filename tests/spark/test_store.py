@@ -1,0 +1,206 @@
+"""What is written for a batch is in proportion to what it changed; restarts change nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamshed as ss
+from state_handle import Handle
+from streamshed.engine.checkpoint import BLOCK, ArrayLog
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block
+from streamshed.plan.plan import Plan
+from streamshed.spark import shared_memory, store
+from streamshed.spark.sharding import Sharding
+from test_composition import data, pieces, said
+
+ONE = Sharding(partitions=1)
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_memory, "_base", lambda: tmp_path / "cache")
+    monkeypatch.setattr(store, "_live", {})
+
+
+# -- the log --------------------------------------------------------------------------------------
+
+
+def changing(rounds: int) -> Iterator[dict[str, np.ndarray]]:
+    """Arrays of which a little changes, that grow and shrink, and fall back to zero."""
+    random = np.random.default_rng(5)
+    record = np.dtype([("a", np.int64), ("b", np.float32)], align=True)
+    arrays = {
+        "numbers": np.zeros(700, np.int64),
+        "records": np.zeros(50, record),
+        "bytes": np.zeros(33, np.uint8),
+        "none": np.empty(0, np.float64),
+    }
+    for number in range(rounds):
+        arrays["numbers"][random.integers(0, 700, 5)] = random.integers(0, 3, 5)
+        arrays["records"]["a"][random.integers(0, len(arrays["records"]))] = number
+        if number % 7 == 3:
+            size = int(random.integers(1, 200))
+            arrays["records"] = np.resize(arrays["records"], size)
+            arrays["records"][size // 2 :] = 0
+        arrays["bytes"][number % 33] ^= 1
+        yield {name: array.copy() for name, array in arrays.items()}
+
+
+def test_a_log_holds_the_arrays_and_does_not_grow() -> None:
+    log, entries, most = ArrayLog(), {}, 0
+    for number, arrays in enumerate(changing(300)):
+        new, removed = log.add(arrays)
+        entries |= {name[1]: rows for name, rows in new.items()}
+        for _, old in removed:
+            del entries[old]
+        assert entries.keys() == log.entries.keys()
+        found = ArrayLog.read(log.saved(), entries)
+        assert {name: array.tolist() for name, array in found.items()} == {
+            name: array.tolist() for name, array in arrays.items()
+        }
+        most = max(most, sum(rows.num_rows for rows in entries.values()))
+        if number % 10 == 0:  # somebody else goes on
+            log = ArrayLog.from_saved(log.saved(), found)
+    whole = sum(-(-array.nbytes // BLOCK) for array in arrays.values())
+    assert most < 4 * whole
+
+
+def test_arrays_of_another_join_begin_anew() -> None:
+    log = ArrayLog()
+    (first,), none = log.add({"a": np.arange(100), "b": np.arange(9)})
+    assert none == []
+    (second,), removed = log.add({"a": np.arange(100.0)})
+    assert removed == [first] != [second]
+
+
+def test_nothing_is_written_if_nothing_has_changed() -> None:
+    log = ArrayLog()
+    log.add({"a": np.arange(100)})
+    assert log.add({"a": np.arange(100)}) == ({}, [])
+
+
+# -- bytes ----------------------------------------------------------------------------------------
+
+SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("v", pa.float64()), ("ts", pa.int64())])
+PER_ROW, AT_MOST = 1_500, 60_000
+"""Bytes for each row that came, and for each batch."""
+
+
+def rows(random: np.random.Generator, size: int, held: int, start: int) -> pa.RecordBatch:
+    keys = (random.integers(0, held, size) for _ in "kx")
+    times = np.arange(start, start + size)
+    return pa.record_batch([*keys, random.random(size) * 1e9, times], schema=SCHEMA)
+
+
+def written(join: ss.Join, held: int, size: int, batches: int) -> list[int]:
+    """The bytes of small batches, after so many rows are held."""
+    names = ("a", "b", "c")
+    plan, handle, random = (
+        join.plan(dict.fromkeys(names, SCHEMA)),
+        Handle(),
+        np.random.default_rng(1),
+    )
+    found, now = [], 0
+    for part in [held, *[size // len(names)] * batches]:
+        state = store.Store(handle, ONE).open(plan)
+        read = [state.join.read(i, rows(random, part, held, now)) for i in range(len(names))]
+        for _ in state.join.process(merged(read)):
+            pass
+        assert state.join.core.pools["held"].sum() >= held
+        found.append(store.Store(handle, ONE).save(state))
+        now += part
+        if len(found) % 4 == 0:
+            store._live.clear()
+    return found[1:]
+
+
+SHARED = ss.join("a", "b", "c").on("k").within(10**9, time="ts")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exact",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("density", "existence", "random", "equalities", "condition", "relation")
+        ),
+    ],
+)
+def test_a_batch_writes_what_it_changed(name: str) -> None:
+    medians = []
+    for held in (3_000, 24_000):
+        total = SHARED.keep(total=held)
+        join = {
+            "exact": lambda held=held: SHARED.within(held, time="ts"),
+            "equalities": lambda held=held: (
+                ss.join("a", "b", "c").on("a.k = b.k", "b.x = c.x").within(10**9, time="ts")
+            ).keep(total=held),
+            "condition": lambda held=held: (
+                ss.join("a", "b", "c").on(ss.near("v", 1.0)).within(10**9, time="ts")
+            ).keep(total=held),
+            "relation": lambda held=held: (
+                ss.join("a", "b", "c").on(a="k", b="k", c="x").within(held, time="ts")
+            ).through(pa.table({c: np.arange(held) for c in "pqr"}), a="p", b="q", c="r"),
+        }.get(name, lambda total=total: total.shed(name))()
+        found = written(join, held, size=300, batches=9)
+        medians.append(float(np.median(found)))
+        assert np.mean(found) < PER_ROW * 300 + AT_MOST
+    assert medians[1] < 1.5 * medians[0] + AT_MOST
+
+
+# -- from worker to worker ------------------------------------------------------------------------
+
+JOINS = {
+    "density": ("shared key", "`keep(total=…)`"),
+    "queued": ("shared key", "`queue` with a rate"),
+    "throttled": ("shared key", "`throttle` by work or time"),
+    "row windows": ("shared key", "row windows"),
+    "by a column": ("streams by a column", "`keep(total=…)`"),
+    "graph": ("equalities", "`keep(total=…)`"),
+    "condition": ("condition", "`keep(total=…)`"),
+    "throttled condition": ("condition", "`throttle` by work or time"),
+    "relation": ("relation", "`keep(total=…)`"),
+}
+
+
+def batch_by_batch(plan: Plan, inputs: dict[str, pa.Table], forget: bool) -> tuple[Counter, object]:
+    """The results of batches that different workers process, if they forget; and the ledger."""
+    handle, made = Handle(), Counter()
+    for parts in pieces(None, inputs):
+        state = store.Store(handle, ONE).open(plan)
+        for found in state.join.process(merged([state.join.read(i, rows) for i, rows in parts])):
+            if isinstance(found, Block):
+                made.update(map(str, state.join.results(found).to_pylist()))
+        store.Store(handle, ONE).save(state)
+        if forget:
+            store._live.clear()
+    return made, state.join.ledger()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "row windows" else pytest.mark.slow) for name in JOINS],
+)
+def test_every_kind_of_join_goes_on_elsewhere(name: str, monkeypatch) -> None:
+    restored = []
+    restore = store.restore_operator
+    monkeypatch.setattr(store, "restore_operator", lambda *a: restored.append(1) or restore(*a))
+    kind, feature = JOINS[name]
+    inputs = data(kind)
+    plan = said(kind, feature).plan({name: rows.schema for name, rows in inputs.items()})
+    expected, ledger = batch_by_batch(plan, inputs, forget=False)
+    assert expected
+    found, handed = batch_by_batch(plan, inputs, forget=True)
+    assert not restored or name == "relation"  # a relation that is not indexed is read again
+    assert (found, handed.streams) == (expected, ledger.streams)
+    monkeypatch.setenv(shared_memory.SWITCH, "off")
+    found, read = batch_by_batch(plan, inputs, forget=True)
+    assert restored
+    assert (found, read.streams) == (expected, ledger.streams)
