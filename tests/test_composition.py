@@ -175,6 +175,9 @@ def check(kind: Kind, *features: str) -> None:
             assert found == expected, f"restart={restart}"
         assert account.results == ledger.results
         assert account.streams == ledger.streams
+    if "`spill`" in features and "`throttle` by work or time" not in features:
+        without = said(kind, *(feature for feature in features if feature != "`spill`"))
+        assert without_updates(whole.table) == without_updates(without.replay(inputs).table)
     if "aggregates" in features and "selection" not in features:
         check_aggregates(join, kind, whole.table)
     sheds = any(feature in SHEDDING for feature in features)
@@ -189,6 +192,12 @@ def check(kind: Kind, *features: str) -> None:
         for name, rows in (NAMED | {"facts": FACTS}).items():
             con.register(name, rows)
         assert ledger.results == con.sql(f"SELECT count(*) {EXACT[kind]}").fetchall()[0][0]
+
+
+def without_updates(results: pa.Table) -> Counter:
+    """The results, but not which of them each extends, which follows from when they are made."""
+    kept = [name for name in results.column_names if name not in ("update", "extends")]
+    return Counter(map(str, results.select(kept).to_pylist()))
 
 
 def check_aggregates(join: ss.Join, kind: Kind, results: pa.Table) -> None:

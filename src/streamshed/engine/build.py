@@ -32,11 +32,15 @@ def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None)
     if plan.spill is None:
         return _in_memory(within_memory(plan), whole, memory)
     join = _in_memory(plan.unbounded, whole, memory)
-    # A part of the keys sees a part of the times: its clock is no later than that of all.
-    alone = replace(plan.unbounded, idle=None, queue=None, rate=0.0)
-    if plan.ahead is not None:  # nor is a row late that stands behind one that is far ahead
-        alone = replace(alone, ahead=None, late=BOUNDLESS)
-    visitor = _in_memory(alone, whole, Memory())
+    # A part of the keys sees a part of the times: its clock is no later than that of all. Row
+    # windows move by the rows of all keys, so that it is told there which rows leave.
+    streams = tuple(replace(s, last=None) for s in plan.unbounded.streams)
+    alone = replace(plan.unbounded, streams=streams, idle=None, queue=None, rate=0.0)
+    if plan.ahead is not None or all(stream.window is None for stream in streams):
+        # Nor is a row late that stands behind one that is far ahead, or if time does not count.
+        alone = replace(alone, ahead=None, late=BOUNDLESS // 2)
+    visitor = _in_memory(replace(alone, throttle=None), whole, Memory())
+    visitor.throttle, visitor.warmed = join.throttle, join.warmed
     if join.loss is not None:
         join.loss = LossEstimator(plan, join.shape, memory)  # as large as the budgets allow
     join.spill = Spill(plan, plan.spill, join, visitor)

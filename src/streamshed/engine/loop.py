@@ -32,6 +32,7 @@ from streamshed.engine.clock import (
 )
 from streamshed.engine.gate.hooks import (
     admit,
+    asks_throttle,
     ends_before,
     goes_aside,
     is_round_over,
@@ -128,7 +129,7 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
         if cursor[STAGE] == TAKEN:
             if must_adapt(throttle, rows, at):
                 return DUE
-            if ends_before(router, core, rows, at):
+            if ends_before(router, matcher, policy, core, rows, at):
                 return ROUND_OVER
             cursor[STAGE] = IDLE
             if not _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at):
@@ -147,7 +148,7 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
         on_work(throttle, core, lane_of(core, rows.stream[at]), work_done(matcher, core, work))
         _settle(core, matcher, policy, rows, work, at, shift)
         release(queue, at)
-        on_joined(router, rows, at)
+        on_joined(router, core, rows, at)
         if is_round_over(router):
             return ROUND_OVER
     if core.settings.lazy and core.settings.timed and core.numbers[OVERDUE] == 0:
@@ -168,13 +169,13 @@ def _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at): 
         count(core, rows.stream[at], FILTERED, 1)
         return False
     observe(loss, core, rows, at)
-    if goes_aside(router, matcher, core, rows, at, shift):
-        return False
-    if not admit(throttle, core, rows, at):
-        count(core, rows.stream[at], SHED, 1)
-        return False
     if core.lanes[lane_of(core, rows.stream[at])].last > 0:
         _move_row_window(core, matcher, policy, rows.stream[at], shift)
+    if asks_throttle(router) and not admit(throttle, core, rows, at):
+        count(core, rows.stream[at], SHED, 1)
+        return False
+    if goes_aside(router, matcher, core, rows, at, shift):
+        return False
     begin_key(core, pin(core, row_hash(matcher, rows, at), shift))
     work.cursor[MET] = 0
     set_newcomer(matcher, policy, core, rows, at, shift)

@@ -286,13 +286,14 @@ class Operator:
         """Count the time that is taken as the loop's own."""
         return self.timed(LOOP)
 
-    def _run(self, batch: Batch) -> Iterator[Block | Late]:
+    def _run(self, batch: Batch, holding: bool = False) -> Iterator[Block | Late]:
+        """Process rows; if holding, leave results in the sink as long as there is room."""
         for part in self.matcher.pieces(self, batch):
             status = None
             while status != DONE:
                 status = self.run_loop(part)
                 due = status == ROUND_OVER and self.spill is not None and self.spill.end_round()
-                if status == ROUND_OVER and not due:
+                if (status == ROUND_OVER and not due) or (status == DONE and holding):
                     continue  # what was made can wait until there is more of it
                 yield from self._found()
                 if due and self.spill is not None:
@@ -301,15 +302,15 @@ class Operator:
                 self.refuse(part)
         self.matcher.on_processed(self)
 
-    def run_on(self, batch: Batch) -> Iterator[Block]:
+    def run_on(self, batches: Iterator[Batch]) -> Iterator[Block]:
         """The results of rows for which there is room, and of which none can be late."""
-        for found in self._run(batch):
-            assert isinstance(found, Block), "a row that was late has not been kept"
-            yield found
+        for batch in batches:
+            yield from map(_as_block, self._run(batch, holding=True))
+        yield from map(_as_block, self._found())
 
-    def make_room(self, rows: int) -> None:
+    def make_room(self, rows: int, on_the_way: int = CHUNK) -> None:
         """Make room for rows beyond those of the batch at hand."""
-        self._make_room(rows + CHUNK)
+        self._make_room(rows + on_the_way)
 
     def _found(self) -> Iterator[Block | Late]:
         """Hand out what is in the sink, and empty it."""
@@ -731,6 +732,8 @@ class Operator:
         counts[gone] = 0
         if isinstance(self.loss, LossEstimator):
             self.loss.forget_streams(gone)
+        if self.spill is not None:
+            self.spill.forget_streams(gone)
         if self.core.recent.size:
             self.core.recent.reshape(len(counts), -1)["arrival"][gone] = NONE
         names.forget(np.flatnonzero(gone))
@@ -851,7 +854,8 @@ class Operator:
             known = self.loss.prefix + "total" in head.arrays
             self.loss.begin_anew(self.core, rows, self.made, known)
         if self.spill is not None:
-            self.spill.restore(head.numbers[self.spill.prefix], "budget" in changed)
+            entered = head.arrays[self.spill.prefix + "entered"]
+            self.spill.restore(head.numbers[self.spill.prefix], entered, "budget" in changed)
         elif anew:
             evict_to_budget(self.core, self.matcher.quiet, self.state)
 
@@ -937,6 +941,11 @@ class Operator:
 def _stream_ledger(counts: list[int]) -> StreamLedger:
     """The ledger of a stream of which none is queued, by the counts of the store."""
     return StreamLedger(*[*counts[:PEAK], 0, *counts[PEAK:]])
+
+
+def _as_block(found: Block | Late) -> Block:
+    assert isinstance(found, Block), "a row that was late has not been kept"
+    return found
 
 
 State = tuple[str, dict[str, npt.NDArray[Any]], dict[str, Field]]

@@ -150,15 +150,8 @@ _ORDER, _UNMATCHED, _FIRST = (
 )
 
 EXCLUSIVE: dict[tuple[str, str], str] = {
-    ("`spill`", "`throttle` by work or time"): (
-        "what waits on disk is joined in full later, so that the work would not be bounded"
-    ),
     ("`spill`", "`keep(memory=…)`"): (
         "what goes to disk, and when, is decided by numbers of rows: use .keep(total=…)"
-    ),
-    ("`spill`", "row windows"): (
-        "rows of such windows leave by their number, on disk as in memory, and which of them were"
-        " in the window when a row came is not known there"
     ),
     ("partial results", _ORDER): (
         "which members a result has would depend on the order of all of them"
@@ -267,9 +260,9 @@ def support_table() -> str:
     lines += [row(feature.name, feature.no) for feature in FEATURES]
     lines += [row(f"`shed('{name}')`", no) for name, no in POLICIES.items()]
     lines += ["", *(f"{number}. {_sentence(text)}" for number, text in enumerate(reasons, 1))]
-    lines += ["", "Features compose with each other, except:", ""]
-    lines += [f"- {one} and {other}: {why}." for (one, other), why in EXCLUSIVE.items()]
-    return "\n".join(lines) + "\n"
+    lines += ["", f"Features compose with each other{', except:' if EXCLUSIVE else '.'}"]
+    lines += ["", *(f"- {one} and {other}: {why}." for (one, other), why in EXCLUSIVE.items())]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _sentence(text: str) -> str:

@@ -133,9 +133,15 @@ def release(queue, place):  # type: ignore[no-untyped-def]
 
 
 @hook
-def ends_before(router, core, batch, i):  # type: ignore[no-untyped-def]
+def ends_before(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
     """Whether memory is to be looked at before a row arrives."""
     return False
+
+
+@hook
+def asks_throttle(router):  # type: ignore[no-untyped-def]
+    """Whether rows come now, and the throttle may shed them; not if they did before."""
+    return True
 
 
 @hook
@@ -145,7 +151,7 @@ def goes_aside(router, matcher, core, batch, i, shift):  # type: ignore[no-untyp
 
 
 @hook
-def on_joined(router, batch, i):  # type: ignore[no-untyped-def]
+def on_joined(router, core, batch, i):  # type: ignore[no-untyped-def]
     """A row was joined in memory."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,6 +18,8 @@ from streamshed.engine.payload import PLACE_BITS, Payload
 Flags = npt.NDArray[np.bool_]
 Records = npt.NDArray[Any]
 """What is known of rows: `AWAY`."""
+BYTES = np.dtype((np.void, AWAY.itemsize))
+"""The same as mere bytes."""
 
 
 @dataclass(eq=False)
@@ -27,12 +28,21 @@ class Piece:
 
     file: DiskFile
     rows: slice | npt.NDArray[np.int64]
+    size: int
+    oldest: int
+    newest: int
+    """The least and the largest time of the rows."""
+    first: int
+    """The arrival number of the first."""
 
-    def __post_init__(self) -> None:
-        known = self.known()
-        self.size = len(known)
-        self.oldest, self.newest = int(known["time"].min()), int(known["time"].max())
-        self.first = int(known["arrival"][0])
+    @classmethod
+    def of(cls, file: DiskFile, rows: slice | npt.NDArray[np.int64]) -> Piece:
+        """Some rows of a file."""
+        known = file.known[rows]
+        times = known["time"]
+        return cls(
+            file, rows, len(known), int(times.min()), int(times.max()), int(known["arrival"][0])
+        )
 
     def known(self) -> Records:
         """What is known of the rows; not where they are."""
@@ -44,7 +54,7 @@ class Piece:
             return [self]
         gone.append(self.known()[~kept])
         rows = np.arange(len(self.file.known))[self.rows][kept]
-        return [Piece(self.file, rows)] if len(rows) else []
+        return [Piece.of(self.file, rows)] if len(rows) else []
 
 
 @dataclass
@@ -74,7 +84,6 @@ class Partitions:
     payload: list[Payload]
     """The users' rows, as mapped: a segment of each input is the part of the file of its number."""
     of: list[Partition] = field(default_factory=lambda: [Partition() for _ in range(PARTITIONS)])
-    pieces_of_file: Counter[int] = field(default_factory=Counter)
 
     def put(
         self,
@@ -93,13 +102,22 @@ class Partitions:
         """
         file = self.disk.write(rows, users)
         self._map(file)
-        start = 0
-        for partition, end, done in zip(self.of, ends.tolist(), joined.tolist(), strict=True):
-            if end > start:
-                pieces = partition.joined if done else partition.waiting
-                pieces.append(Piece(file, slice(start, end)))
-                self.pieces_of_file[file.number] += 1
-            start = end
+        starts = np.append(0, ends[:-1])
+        there = np.flatnonzero(ends > starts)
+        starts, times = starts[there], np.ascontiguousarray(rows["time"])
+        found = zip(
+            there.tolist(),
+            starts.tolist(),
+            ends[there].tolist(),
+            np.minimum.reduceat(times, starts).tolist(),
+            np.maximum.reduceat(times, starts).tolist(),
+            rows["arrival"][starts].tolist(),
+            strict=True,
+        )
+        for number, start, end, oldest, newest, first in found:
+            partition = self.of[number]
+            pieces = partition.joined if joined[number] else partition.waiting
+            pieces.append(Piece(file, slice(start, end), end - start, oldest, newest, first))
 
     def _map(self, file: DiskFile) -> None:
         for payload, rows in zip(self.payload, file.rows, strict=True):
@@ -108,7 +126,7 @@ class Partitions:
     @property
     def rows(self) -> int:
         """Rows on disk."""
-        return sum(partition.size for partition in self.of)
+        return sum(piece.size for piece in self.pieces())
 
     def longest_waiting(self) -> list[int]:
         """The partitions of which rows wait to be joined, those that have waited longest first."""
@@ -119,12 +137,13 @@ class Partitions:
         """What is known of the rows of some pieces, and where the users' rows are."""
         pieces = list(pieces)
         rows = np.empty(sum(piece.size for piece in pieces), AWAY)
+        as_bytes = rows.view(BYTES)  # numpy copies records field by field
         start = 0
         for piece in pieces:
-            part = rows[start : start + piece.size]
-            part[:] = piece.known()
-            part["payload"] += piece.file.number << PLACE_BITS
+            as_bytes[start : start + piece.size] = piece.file.known.view(BYTES)[piece.rows]
             start += piece.size
+        sizes = [piece.size for piece in pieces]
+        rows["payload"] += np.repeat([p.file.number << PLACE_BITS for p in pieces], sizes)
         return rows
 
     def to_visit(self, partitions: Sequence[Partition]) -> tuple[Records, npt.NDArray[np.int64]]:
@@ -139,16 +158,13 @@ class Partitions:
             to_do[end - waiting : end] |= WAITING
         return rows, to_do
 
-    def keep(self, number: int, joined: list[Piece], waiting: list[Piece]) -> None:
-        """Let a partition have these pieces, and no others."""
-        self.pieces_of_file.subtract(piece.file.number for piece in self.of[number].pieces())
-        self.of[number] = Partition(joined, waiting)
-        self.pieces_of_file.update(piece.file.number for piece in self.of[number].pieces())
+    def pieces(self) -> Iterator[Piece]:
+        """All pieces of all partitions."""
+        return chain.from_iterable(partition.pieces() for partition in self.of)
 
     def tidy(self) -> None:
         """Give up the files that nobody needs any more."""
-        for number in [file for file, pieces in self.pieces_of_file.items() if pieces == 0]:
-            del self.pieces_of_file[number]
+        for number in self.disk.files.keys() - {piece.file.number for piece in self.pieces()}:
             for payload in self.payload:
                 payload.segments.pop(number, None)
             self.disk.drop(number)
@@ -172,9 +188,8 @@ class Partitions:
             self._map(file)
         for number, file_number, done, rows in said["pieces"]:
             chosen = slice(*rows["from"]) if "from" in rows else np.array(rows["rows"], np.int64)
-            piece = Piece(self.disk.files[file_number], chosen)
+            piece = Piece.of(self.disk.files[file_number], chosen)
             (self.of[number].joined if done else self.of[number].waiting).append(piece)
-            self.pieces_of_file[file_number] += 1
 
 
 def _said(rows: slice | npt.NDArray[np.int64]) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from streamshed.engine.gate.partitions import Flags, Partition, Partitions, Reco
 from streamshed.engine.gate.spill_router import (
     AWAY,
     CAME,
+    ENTERED,
+    LISTED,
     LOWEST,
     NOTED,
     OVER,
@@ -37,6 +39,7 @@ from streamshed.engine.observe.loss import MadeLater
 from streamshed.engine.payload import Payload
 from streamshed.engine.restore import Rows
 from streamshed.kernels.core import (
+    ARRIVALS,
     BOUNDLESS,
     CLOCK,
     EXPIRED,
@@ -49,6 +52,7 @@ from streamshed.kernels.core import (
     SHED,
     STORED,
     TOTAL_IMPORTANCE,
+    Field,
     Shape,
 )
 from streamshed.ledger import Spilled
@@ -64,6 +68,15 @@ STEPS = 4
 """How often within a window, or a deadline, memory is looked at while something is on disk."""
 
 Ints = npt.NDArray[np.int64]
+
+
+class Horizon(NamedTuple):
+    """Who is still to be joined with the rows of a partition, those that wait or come."""
+
+    time: int
+    """The oldest time that he may have, NEVER if any."""
+    arrival: int
+    """The number of the first of them."""
 
 
 class Spill(Component):
@@ -97,6 +110,10 @@ class Spill(Component):
         self.aside = Partitions(Disk(spill.to, AWAY), payload)
         visitor.ingest = join.ingest
         self.router = join.router = new_router(len(self.budget))
+        self.last: Ints = np.array([stream.last or 0 for stream in plan.streams], np.int64)
+        self.by_rows = bool(self.last.any())
+        self.entered: Records = np.empty(0, ENTERED)
+        """The rows that entered row windows, from the oldest on that may be in one, or on disk."""
         self.on_disk: Ints = np.zeros(join.shape.lanes, np.int64)
         self.credit = 0
         self.being_joined: set[int] = set()
@@ -112,13 +129,33 @@ class Spill(Component):
             larger = np.empty(2 * (filled + rows), AWAY)
             larger[:filled] = noted[:filled]
             self._route(noted=larger)
+        self._list_entered()
+        if self.by_rows and rows > len(self.router.entered):
+            self._route(entered=np.empty(2 * rows, ENTERED))
 
     def _route(self, **arrays: npt.NDArray[Any]) -> None:
         self.router = self.join.router = self.router._replace(**arrays)
 
+    def _list_entered(self) -> None:
+        """Take over the list of rows that entered row windows."""
+        numbers = self.router.numbers
+        if numbers[LISTED]:
+            new = self.router.entered[: numbers[LISTED]]
+            self.entered = np.concatenate([self.entered, new])
+            numbers[LISTED] = 0
+
+    def layout(self) -> dict[str, Field]:
+        """The list of rows in row windows; all else is said by `save`."""
+        return {"entered": Field("once", ENTERED, kept=True)}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The same list."""
+        return {"entered": self.entered}
+
     def nbytes(self, used: Shape) -> int:
         """Bytes in use, those of the partition that was read last included."""
-        return self.visitor.state_bytes() + int(self.router.noted.nbytes)
+        listed = self.router.noted.nbytes + self.router.entered.nbytes + self.entered.nbytes
+        return self.visitor.state_bytes() + int(listed)
 
     # -- rounds ----------------------------------------------------------------------------------
 
@@ -137,6 +174,7 @@ class Spill(Component):
         # A round that ends early, by time, leaves time for as many as might have come.
         self.credit += max(self.offered, int(self.router.numbers[CAME]))
         self._put_down(self._flushed())
+        self._list_entered()
         self._shed_overdue()
         self._begin_round()
         return self.deadline is not None or self.credit >= self.sitting
@@ -152,7 +190,7 @@ class Spill(Component):
 
     def finish(self) -> Iterator[Block]:
         """There is no more input: join all that waits on disk."""
-        self._put_down(np.empty(0, AWAY))
+        self.flush_noted()
         self._shed_overdue()
         self.credit = BOUNDLESS
         yield from self.sit()
@@ -226,38 +264,24 @@ class Spill(Component):
 
     def _revisit(self) -> Iterator[Block]:
         """Join what has waited longest, as far as there is credit for it."""
-        several: list[int] = []
+        groups: list[list[int]] = [[]]
         rows = 0
         for number in self.aside.longest_waiting():
             cost = self._needed_of(self.aside.of[number])
             if cost > self.credit:
                 break
             self.credit -= cost
-            several.append(number)
-            rows += cost
             if rows > self.sitting:
-                yield from self._visit(several)
-                several, rows = [], 0
+                groups.append([])
+                rows = 0
+            groups[-1].append(number)
+            rows += cost
         else:
             self.credit = 0
-        if several:
-            yield from self._visit(several)
-
-    def _visit(self, numbers: list[int]) -> Iterator[Block]:
-        """Join the rows of some partitions that wait, in the order of their arrival."""
-        partitions = [self.aside.of[number] for number in numbers]
-        rows, to_do = self.aside.to_visit(partitions)
-        largest = max(partition.size for partition in partitions)
-        visitor = self.visitor
-        if self.join.loss is not None:
-            visitor.observer = MadeLater(self.join.loss.state)
-        visitor.router = Revisit(to_do, np.ascontiguousarray(rows["arrival"]))
-        # What there was of the partition before is over.
-        visitor.core.pools["held"] = 0
-        visitor.core.numbers[[ROWS_USED, KEYS_USED]] = 0
-        visitor.make_room(largest)
-        self.being_joined = {*numbers}
-        for found in visitor.run_on(as_batch(rows, self.plan.weighed)):
+        self.being_joined = {number for group in groups for number in group}
+        if not self.being_joined:
+            return
+        for found in self.visitor.run_on(map(self._prepared, groups)):
             block = found._replace(payload=self.aside.payload)
             self.join.core.numbers[RESULTS] += len(block.time)
             if block.importance.size:
@@ -265,17 +289,77 @@ class Spill(Component):
             if not self.join.checked:
                 self.note_emitted(block)
             yield block
-        self.being_joined = set()
-        self._noted(revisited=self.figures.revisited + len(numbers))
-        for number, partition in zip(numbers, partitions, strict=True):
-            self.aside.keep(number, [*partition.pieces()], [])
+        joined, self.being_joined = self.being_joined, set()
+        self._noted(revisited=self.figures.revisited + len(joined))
+        for number in (number for group in groups for number in group):
+            self.aside.of[number] = Partition([*self.aside.of[number].pieces()])
             self._take_back(number)
 
-    def _horizon(self, partition: Partition) -> int:
-        """The oldest time of a tuple that rows of a partition may still be joined with."""
-        clock = int(self.join.core.numbers[CLOCK])
+    def _prepared(self, numbers: list[int]) -> Batch:
+        """The rows of some partitions in the order of arrival; those that wait are to be joined."""
+        partitions = [self.aside.of[number] for number in numbers]
+        rows, to_do = self.aside.to_visit(partitions)
+        visitor = self.visitor
+        if self.join.loss is not None:
+            visitor.observer = MadeLater(self.join.loss.state)
+        arrivals = np.ascontiguousarray(rows["arrival"])
+        leaving, before = self._leaving(rows, partitions)
+        visitor.router = Revisit(to_do, arrivals, leaving, before, np.zeros(1, np.int64))
+        # What there was of partitions before is over.
+        visitor.core.pools["held"] = 0
+        visitor.core.numbers[[ROWS_USED, KEYS_USED]] = 0
+        largest = max(partition.size for partition in partitions)
+        visitor.make_room(largest, on_the_way=0)  # a large table takes long to clear
+        return as_batch(rows, self.plan.weighed)
+
+    def _leaving(self, rows: Records, partitions: list[Partition]) -> tuple[Ints, Ints]:
+        """Which rows of row windows leave in a visit, and the rows before which they do."""
+        if not self.by_rows:
+            return NO_NUMBERS, NO_NUMBERS
+        ends = np.cumsum([partition.size for partition in partitions])
+        left_at, leaving, before = self._left_at(rows), [], []
+        for start, end in zip(np.append(0, ends[:-1]), ends, strict=True):
+            at = start + np.searchsorted(rows["arrival"][start:end], left_at[start:end])
+            order = np.argsort(at, kind="stable")
+            order = order[at[order] < end]
+            leaving.append(start + order)
+            before.append(at[order])
+        return np.concatenate(leaving), np.concatenate(before)
+
+    def _left_at(self, rows: Records) -> Ints:
+        """The arrival by which each row has left its row window; BOUNDLESS if it has not yet."""
+        found: Ints = np.full(len(rows), BOUNDLESS, np.int64)
+        for stream in np.unique(rows["stream"]).tolist():
+            last = int(self.last[0 if self.plan.by is not None else stream])
+            if last > 0:
+                arrivals = self.entered["arrival"][self.entered["stream"] == stream]
+                mine = rows["stream"] == stream
+                place = np.searchsorted(arrivals, rows["arrival"][mine]) + last
+                later = np.append(arrivals, BOUNDLESS)
+                found[mine] = later[np.minimum(place, len(arrivals))]
+        return found
+
+    def _forget_entered(self) -> None:
+        """Forget the rows that are in no row window, and older than all that is on disk."""
+        firsts = [piece.first for piece in self.aside.pieces()]
+        streams = self.entered["stream"]
+        order = np.argsort(streams, kind="stable")
+        ends = np.searchsorted(streams[order], streams[order], side="right")
+        lanes = np.zeros_like(streams) if self.plan.by is not None else streams
+        kept = self.entered["arrival"] >= min(firsts, default=BOUNDLESS)
+        kept[order] |= ends - np.arange(len(order)) <= self.last[lanes[order]]
+        self.entered = self.entered[kept]
+
+    def _horizon(self, partition: Partition) -> Horizon:
+        """Who may still be joined with rows of a partition."""
+        numbers = self.join.core.numbers
+        clock = int(numbers[CLOCK])
         coming = NEVER if clock == NEVER else clock - self.join.core.settings.late
-        return min([coming, *(piece.oldest for piece in partition.waiting)])
+        waiting = partition.waiting
+        return Horizon(
+            min([coming, *(piece.oldest for piece in waiting)]),
+            waiting[0].first if waiting else int(numbers[ARRIVALS]),
+        )
 
     def _needed_of(self, partition: Partition, any_of_it: bool = False) -> int:
         """How many rows of a partition can be joined with those that wait or come.
@@ -288,7 +372,8 @@ class Spill(Component):
         window = int(self.join.core.lanes["window"].min())
         needed = 0
         for piece in reversed([*partition.pieces()]):
-            if horizon == NEVER or horizon - piece.oldest <= window:
+            all_of_it = horizon.time == NEVER or horizon.time - piece.oldest <= window
+            if all_of_it and not self.by_rows:
                 needed += piece.size
             else:
                 needed += int(self._needed(piece.known(), horizon).sum())
@@ -296,22 +381,24 @@ class Spill(Component):
                 break
         return needed
 
-    def _needed(self, rows: Records, horizon: int) -> Flags:
-        """Which rows are within their windows together with a tuple of that time."""
-        if horizon == NEVER:
-            return np.ones(len(rows), np.bool_)
-        windows, lists = self.join.core.lanes["window"], self._lanes(rows["stream"])
-        if self.plan.windows is not None:
-            lists = self.join.core.sweep[rows["stream"]]
-        needed: Flags = rows["time"] >= horizon - windows[lists]
+    def _needed(self, rows: Records, horizon: Horizon) -> Flags:
+        """Which rows are within their windows together with one who is still to be joined."""
+        needed: Flags = np.ones(len(rows), np.bool_)
+        if self.by_rows:
+            needed = self._left_at(rows) > horizon.arrival
+        if horizon.time != NEVER:
+            windows, lists = self.join.core.lanes["window"], self._lanes(rows["stream"])
+            if self.plan.windows is not None:
+                lists = self.join.core.sweep[rows["stream"]]
+            needed &= rows["time"] >= horizon.time - windows[lists]
         return needed
 
     def _take_back(self, number: int) -> None:
         """Take a partition into memory again if there is room for all of it."""
         room = self._room() - np.maximum(1, self.budget // FREED)
-        if (room <= 0).any():
-            return
         partition = self.aside.of[number]
+        if (room <= 0).any() or self._needed_of(partition) > room.sum(dtype=float):
+            return
         known = self.aside.known(partition.joined)
         needed = self._needed(known, self._horizon(partition))
         rows = known[needed]
@@ -332,9 +419,21 @@ class Spill(Component):
         join.make_room(len(rows))
         arrivals = np.ascontiguousarray(rows["arrival"])
         join.store_again(Rows(as_batch(rows, self.plan.weighed), arrivals), anew=False)
+        if self.by_rows:
+            self._enter_again(arrivals)
         self.on_disk -= back
-        self.aside.keep(number, [], [])
+        self.aside.of[number] = Partition()
         self.router.spilled[number] = False
+
+    def _enter_again(self, arrivals: Ints) -> None:
+        """Let row windows know where rows are that were taken into memory again."""
+        core = self.join.core
+        numbers = core.rows["arrival"][: core.numbers[ROWS_USED]]
+        stored = np.flatnonzero(np.isin(numbers, arrivals))
+        stored = stored[np.argsort(numbers[stored])]
+        entered = np.flatnonzero(np.isin(core.recent["arrival"], arrivals))
+        place = np.searchsorted(numbers[stored], core.recent["arrival"][entered])
+        core.recent["row"][entered] = stored[place]
 
     def _leave(self, gone: list[Records], fate: int) -> None:
         """Note what has become of rows on disk."""
@@ -353,12 +452,12 @@ class Spill(Component):
             return
         since = int(self.join.core.numbers[NEWEST]) - self.deadline
         gone: list[Records] = []
-        for number, partition in enumerate(self.aside.of):
+        for partition in self.aside.of:
             if any(piece.oldest < since for piece in partition.waiting):
                 kept = []
                 for piece in partition.waiting:
                     kept += piece.only(piece.known()["time"] >= since, gone)
-                self.aside.keep(number, partition.joined, kept)
+                partition.waiting = kept
         self._leave(gone, SHED)
 
     def _let_go(self, exactly: bool = False) -> None:
@@ -371,24 +470,27 @@ class Spill(Component):
         shortest, longest = int(windows.min()), int(windows.max())
         gone: list[Records] = []
         noted = self.router.noted[: self.router.numbers[NOTED]]
-        oldest = np.full(PARTITIONS, BOUNDLESS, np.int64)
+        oldest, first = np.full((2, PARTITIONS), BOUNDLESS, np.int64)
         np.minimum.at(oldest, noted["hash"] & LOWEST, noted["time"])
+        np.minimum.at(first, noted["hash"] & LOWEST, noted["arrival"])
         for number, partition in enumerate(self.aside.of):
-            horizon = min(self._horizon(partition), int(oldest[number]))
-            if horizon == NEVER or number in self.being_joined:
+            time, arrival = self._horizon(partition)
+            time, arrival = min(time, int(oldest[number])), min(arrival, int(first[number]))
+            if (time == NEVER and not self.by_rows) or number in self.being_joined:
                 continue
             kept = []
             for piece in partition.joined:
-                if horizon - piece.newest > longest:
+                if time != NEVER and time - piece.newest > longest:
                     gone.append(piece.known())
-                elif exactly and horizon - piece.oldest > shortest:
-                    kept += piece.only(self._needed(piece.known(), horizon), gone)
+                elif self.by_rows or (exactly and time - piece.oldest > shortest):
+                    kept += piece.only(self._needed(piece.known(), Horizon(time, arrival)), gone)
                 else:
                     kept.append(piece)
-            if kept != partition.joined:
-                self.aside.keep(number, kept, partition.waiting)
+            partition.joined = kept
         self._leave(gone, EXPIRED)
         self.aside.tidy()
+        if self.by_rows:
+            self._forget_entered()
 
     # -- what comes out --------------------------------------------------------------------------
 
@@ -429,14 +531,18 @@ class Spill(Component):
         )
 
     def shed_by(self, shed: int) -> dict[str, int]:
-        """How many rows were shed: only a deadline asks for it."""
-        return {} if self.deadline is None else {"deadline": shed}
+        """For which reasons how many rows were shed: a deadline, or a throttle."""
+        throttle = self.join.throttle
+        dropped = 0 if throttle is None else throttle.dropped
+        reasons = {} if self.deadline is None else {"deadline": shed - dropped}
+        return reasons | ({"throttle": dropped} if dropped else {})
 
     # -- checkpoints -----------------------------------------------------------------------------
 
     def flush_noted(self) -> None:
         """Write to disk what was noted."""
         self._put_down(np.empty(0, AWAY))
+        self._list_entered()
 
     def keep_files(self) -> None:
         """Let the files stay that a snapshot refers to, until the next one."""
@@ -461,9 +567,14 @@ class Spill(Component):
         first, second = map(np.uint64, saved["secret"])
         self.join.ingest.secret = first, second
 
-    def restore(self, said: dict[str, Any], another_budget: bool) -> None:
+    def forget_streams(self, gone: Flags) -> None:
+        """Forget streams that are gone: others may have their numbers."""
+        self.entered = self.entered[~gone[self.entered["stream"]]]
+
+    def restore(self, said: dict[str, Any], entered: Records, another_budget: bool) -> None:
         """Go on with the files that a checkpoint refers to."""
         self.aside.go_on(said)
+        self.entered = entered.astype(ENTERED)
         self.figures = Spilled(**said["figures"])
         self.latest, self.credit = said["latest"], said["credit"]
         self.on_disk[:] = said["on disk"]

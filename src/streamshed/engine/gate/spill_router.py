@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamshed.engine.clock import note_recent
 from streamshed.engine.gate import hooks
 from streamshed.engine.match.hooks import row_hash
 from streamshed.engine.store import count, place_row, remove
@@ -31,15 +32,22 @@ from streamshed.kernels.core import (
     ROWS_USED,
     STORED,
 )
-from streamshed.kernels.table import home_shift, key_for, key_hash, lane_of
+from streamshed.kernels.table import (
+    find_key,
+    home_shift,
+    key_for,
+    key_hash,
+    key_head,
+    lane_of,
+)
 
-PARTITIONS = 64
+PARTITIONS = 16
 LOWEST = np.uint64(PARTITIONS - 1)
 """The bits of a hash that tell its partition; the highest tell its place in a table of keys."""
 
-NOTED, CAME, UNTIL, OVER = range(4)
-"""The scalars of a router: the rows noted and those that came in this round; its last time; and
-whether it is over."""
+NOTED, CAME, UNTIL, OVER, LISTED = range(5)
+"""The scalars of a router: the rows noted and those that came in this round; its last time;
+whether it is over; and the rows of row windows that are listed."""
 
 WAITING, FIRST = 1, 2
 """What is to be done with a row from disk."""
@@ -58,6 +66,9 @@ AWAY = np.dtype(
 """What is known of a row that is on its way to disk, or there: its payload is then its place in the
 part of its input."""
 
+ENTERED = np.dtype([("arrival", np.int64), ("stream", np.int64)])
+"""A row that entered a row window."""
+
 
 class Router(NamedTuple):
     """Which partitions are on disk, and how many rows may come until memory is looked at."""
@@ -65,6 +76,7 @@ class Router(NamedTuple):
     spilled: npt.NDArray[np.bool_]  # by partition: whether its rows are on disk
     left: npt.NDArray[np.int64]  # by budget: how many may come until memory is looked at
     noted: npt.NDArray[Any]
+    entered: npt.NDArray[Any]  # the rows that came; without room where there are no row windows
     numbers: npt.NDArray[np.int64]
 
 
@@ -72,18 +84,24 @@ class Revisit(NamedTuple):
     """The rows of partitions from disk, one partition after the other.
 
     `FIRST` begins a partition, `WAITING` is joined, and others, which were joined before, are only
-    stored.
+    stored. Rows of row windows leave before others come.
     """
 
     to_do: npt.NDArray[np.int64]
     arrivals: npt.NDArray[np.int64]
+    leaving: npt.NDArray[np.int64]  # rows that leave
+    before: npt.NDArray[np.int64]  # the rows before which they do, in their order
+    numbers: npt.NDArray[np.int64]  # how many have left
 
 
 def new_router(budgets: int) -> Router:
     """A router that keeps all in memory."""
-    numbers = np.array([0, 0, BOUNDLESS, 0], np.int64)
     return Router(
-        np.zeros(PARTITIONS, np.bool_), np.zeros(budgets, np.int64), np.empty(0, AWAY), numbers
+        np.zeros(PARTITIONS, np.bool_),
+        np.zeros(budgets, np.int64),
+        np.empty(0, AWAY),
+        np.empty(0, ENTERED),
+        np.array([0, 0, BOUNDLESS, 0, 0], np.int64),
     )
 
 
@@ -94,7 +112,7 @@ def partition_of(hashed):  # type: ignore[no-untyped-def]
 
 
 @implements(hooks.ends_before, Router)
-def _ends_before(router, core, batch, i):  # type: ignore[no-untyped-def]
+def _ends_before(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
     """Whether a row comes after the last time of a round in which something has come."""
     numbers = router.numbers
     if batch.time[i] <= numbers[UNTIL] or numbers[CAME] == 0:
@@ -116,13 +134,14 @@ def _goes_aside(router, matcher, core, batch, i, shift):  # type: ignore[no-unty
         router.noted[place].importance = batch.importance[i]
     router.numbers[NOTED] = place + 1
     count(core, batch.stream[i], STORED, 1)
-    _count_row(router, batch, i)
+    note_recent(core, batch.stream[i], core.numbers[ARRIVALS] - 1, NONE)
+    _count_row(router, core, batch, i)
     return True
 
 
 @implements(hooks.on_joined, Router)
-def _on_joined(router, batch, i):  # type: ignore[no-untyped-def]
-    _count_row(router, batch, i)
+def _on_joined(router, core, batch, i):  # type: ignore[no-untyped-def]
+    _count_row(router, core, batch, i)
 
 
 @implements(hooks.is_round_over, Router)
@@ -131,9 +150,14 @@ def _is_round_over(router):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _count_row(router, batch, i):  # type: ignore[no-untyped-def]
+def _count_row(router, core, batch, i):  # type: ignore[no-untyped-def]
     """Count a row; the round is over if there is no room for another."""
     budget = 0 if router.left.size == 1 else batch.stream[i]
+    if core.lanes[lane_of(core, batch.stream[i])].last > 0:
+        place = router.numbers[LISTED]
+        router.entered[place].arrival = core.numbers[ARRIVALS] - 1
+        router.entered[place].stream = batch.stream[i]
+        router.numbers[LISTED] = place + 1
     router.numbers[CAME] += 1
     router.left[budget] -= 1
     if router.left[budget] == 0:
@@ -141,10 +165,38 @@ def _count_row(router, batch, i):  # type: ignore[no-untyped-def]
 
 
 @implements(hooks.ends_before, Revisit)
-def _begin_row(router, core, batch, i):  # type: ignore[no-untyped-def]
+def _begin_row(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
     if router.to_do[i] & FIRST:
         _forget_all(core)
+    done = router.numbers[0]
+    while done < router.before.size and router.before[done] == i:
+        leaving = router.leaving[done]
+        row = _row_of(core, batch, leaving, router.arrivals[leaving])
+        if row != NONE:
+            remove(core, matcher, policy, row, home_shift(core.table))
+        done += 1
+    router.numbers[0] = done
     core.numbers[ARRIVALS] = router.arrivals[i]
+    return False
+
+
+@kernel
+def _row_of(core, batch, i, arrival):  # type: ignore[no-untyped-def]
+    """The stored row that a row of the batch is, by its arrival number, or NONE."""
+    key = find_key(core, batch.hash[i], home_shift(core.table))
+    if key == NONE:
+        return np.int64(NONE)
+    head = key_head(core, key, lane_of(core, batch.stream[i]))
+    row = head
+    while row != NONE and core.rows[row].arrival != arrival:
+        row = np.int64(core.rows[row].older)
+        if row == head:
+            return np.int64(NONE)
+    return row
+
+
+@implements(hooks.asks_throttle, Revisit)
+def _asks_no_throttle(router):  # type: ignore[no-untyped-def]
     return False
 
 
@@ -176,18 +228,10 @@ def _forget_all(core):  # type: ignore[no-untyped-def]
 
 
 @loop
-def spread(rows, stream, time, hashed, payload):  # type: ignore[no-untyped-def]
-    """Write records as columns."""
-    for i in range(rows.size):
-        stream[i] = rows[i].stream
-        time[i] = rows[i].time
-        hashed[i] = rows[i].hash
-        payload[i] = rows[i].payload
-
-
-@loop
 def arrange(rows, told_apart, starts, firsts, filled, arranged, places):  # type: ignore[no-untyped-def]
     """Put rows in the order of their partitions; those of a partition stay in their order.
+
+    Users' rows stay in their order, too: they are copied one after the other.
 
     Args:
         rows: as they came.
@@ -196,16 +240,16 @@ def arrange(rows, told_apart, starts, firsts, filled, arranged, places):  # type
         firsts: for each input where its rows begin among the places.
         filled: for each input 0, which is moved on to how many rows it has.
         arranged: room for the rows; each knows then where its user's row stands in its input.
-        places: room for the places of the users' rows, input by input, in the new order.
+        places: room for the places of the users' rows, input by input, in their order.
     """
     for i in range(rows.size):
         partition = partition_of(rows[i].hash)
-        arranged[starts[partition]] = rows[i]
-        starts[partition] += 1
-    for i in range(arranged.size):
-        origin = 0 if told_apart else arranged[i].stream
-        places[firsts[origin] + filled[origin]] = arranged[i].payload
-        arranged[i].payload = filled[origin]
+        to = starts[partition]
+        starts[partition] = to + 1
+        arranged[to] = rows[i]
+        origin = 0 if told_apart else rows[i].stream
+        places[firsts[origin] + filled[origin]] = rows[i].payload
+        arranged[to].payload = filled[origin]
         filled[origin] += 1
 
 
