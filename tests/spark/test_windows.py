@@ -11,6 +11,8 @@ import streamshed as ss
 pytest.importorskip("pyspark")
 
 from streaming import Files, replayed
+from streamshed.aggregates import Windows
+from streamshed.spark.windows import VALUES, Condense, Summarise
 
 JOIN = ss.join("a", "b").on("k").within(40, time="ts")
 
@@ -79,6 +81,35 @@ def test_a_window_of_rows_must_be_told_how_long_to_wait(spark):
     with pytest.raises(ss.SpecError, match=r"a row window.*`wait`.*wait='1 minute'"):
         join.aggregate("a.v", over=10).stream(frames)
     assert join.aggregate("a.v", over=10, wait=3).stream(frames).count() == 1
+
+
+@pytest.mark.parametrize(("over", "every"), [(160, 160), (160, 50), (30, 70)])
+def test_many_results_are_condensed_and_say_the_same(over: int, every: int) -> None:
+    """Counts, sums and averages stay; a quantile moves by less than a part of the ranks."""
+    random = np.random.default_rng(3)
+    size = 200_000
+    number, value = random.integers(-100, 500, size), random.normal(50, 9, size)
+    weight = random.choice([1.0, 1.5], size)
+    columns = {"number": number, "value": value}
+    columns |= {"weight": weight, "weight_low": weight - 0.1, "weight_high": weight + 0.2}
+    kinds = Windows("a", "v", over, every, (0.5, 0.9), pa.int64())
+    (found,) = Condense(kinds)(iter([pa.record_batch(columns)]))
+    assert found.num_rows < size / 2
+    assert found.schema.names == list(VALUES)
+    whole = pa.record_batch(columns | {"many": np.ones(size, np.int64)})
+    for end in (0, every, 2 * every):
+        said = []
+        for rows in (whole, found):
+            chosen = (rows["number"].to_numpy() > end - over) & (rows["number"].to_numpy() <= end)
+            struct = pa.StructArray.from_arrays(rows.columns, rows.schema.names)
+            said.append(Summarise(kinds, True)._window(end, struct.filter(pa.array(chosen))))
+        exact, condensed = said
+        assert condensed["results"] == exact["results"] > 0
+        for name in ("count", "sum", "average"):
+            for bound in ("", "_low", "_high"):
+                assert condensed[name + bound] == pytest.approx(exact[name + bound], rel=1e-2)
+            assert condensed[name] == pytest.approx(exact[name])
+        assert condensed["quantile_0.5"] == pytest.approx(exact["quantile_0.5"], abs=0.1)
 
 
 def test_names_may_have_dots(spark):
