@@ -22,6 +22,7 @@ from streamshed.kernels.core import ROWS_USED
 from streamshed.plan.capabilities import KINDS, Kind
 from streamshed.sizes import describe_bytes, parse_bytes
 from streamshed.spark.processor import shard_plans
+from streamshed.spark.sharding import Sharding
 
 ROWS, WINDOW, FITS = 150, 60, 25
 
@@ -251,10 +252,10 @@ def test_what_is_said_of_memory() -> None:
 def test_shards_divide_the_bytes() -> None:
     schema = pa.schema([("k", pa.int64()), ("ts", pa.int64())])
     join = ss.join("a", "b").on("k").within(5, time="ts").keep(memory=10_000_001)
-    plans = shard_plans(join.plan({"a": schema, "b": schema}), (0, 1, 2)).values()
+    plans = shard_plans(join.plan({"a": schema, "b": schema}), Sharding(3)).values()
     assert sum(plan.memory.nbytes for plan in plans) == 10_000_001
     for plan in plans:
         assert 0 < build_operator(plan).plan.memory.for_rows < plan.memory.nbytes
     little = join.keep(memory="4 MB").plan({"a": schema, "b": schema})
     with pytest.raises(ss.SpecError, match="in each shard; give more, or fewer shards"):
-        build_operator(shard_plans(little, (*range(9),))[0])
+        build_operator(next(iter(shard_plans(little, Sharding(9)).values())))

@@ -7,11 +7,12 @@ packages add commands by entry points of the group `streamshed.commands`.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,8 @@ from streamshed.spec import too_few
 from streamshed.terminal import java_version, prepare_spark, print_table, telling
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from streamshed.ledger import Ledger
 
 ERROR = 2
@@ -354,7 +357,7 @@ def _number_or_text(text: str) -> int | str:
         return text
 
 
-# -- doctor ---------------------------------------------------------------------------------------
+# -- compile, savepoint, doctor -------------------------------------------------------------------
 
 
 @app.command("compile")
@@ -393,8 +396,38 @@ def compile_(
 
 
 @app.command()
-def doctor() -> None:
-    """Show what is installed and what is compiled."""
+def savepoint(
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint of a query that is stopped.")],
+    to: Annotated[str, typer.Argument(help="The folder to write to: a path, or a URI.")],
+    operator: Annotated[
+        int | None,
+        typer.Option(help="Which stateful operator is the join, if the query has several."),
+    ] = None,
+) -> None:
+    """Write the rows that a stopped query holds to a folder, to go on with other shards.
+
+    joined.stream(…, resume=TO) starts a query that begins with them. It needs a checkpoint of its
+    own, and sources that begin where those of the old one stood: savepoint.json says where.
+    """
+    with _spark("savepoint") as session:
+        from streamshed.spark.savepoint import write_savepoint
+
+        held = write_savepoint(session, checkpoint, to, operator)
+    typer.echo(f"{sum(held.rows.values()):,} rows of {held.shards} shards in {to}")
+
+
+@app.command()
+def doctor(
+    on_executors: Annotated[
+        bool,
+        typer.Option("--on-executors", help="Ask the executors of Spark what they lack, too."),
+    ] = False,
+) -> None:
+    """Show what is installed and what is compiled.
+
+    With --on-executors a small job runs where Spark is (spark-submit's settings, or the variable
+    MASTER), and shows what its executors have; the exit code is 1 if one of them lacks something.
+    """
     table = Table("what", "found")
     table.add_row("python", sys.version.split()[0])
     for package in ("streamshed", "numpy", "numba", "pyarrow", "duckdb", "pyspark"):
@@ -402,6 +435,50 @@ def doctor() -> None:
     table.add_row("java", java_version()[1])
     table.add_row("kernels", _kernels())
     print_table(table)
+    if on_executors and not _examine_executors():
+        raise typer.Exit(1)
+
+
+def _examine_executors() -> bool:
+    """Show what the executors have; returns whether they lack nothing."""
+    with _spark("doctor") as session:
+        from streamshed.spark.doctor import examine, examined, problems
+
+        driver, workers = json.loads(examine()), examined(session)
+    table = Table("executor", "user", "python", "kernels are written to", "shared memory", "lacks")
+    lacking = False
+    for worker in workers:
+        lacks = problems(worker, driver)
+        lacking |= bool(lacks)
+        shared = worker.get("shared")
+        table.add_row(
+            worker["host"],
+            str(worker["user"]),
+            worker["python"],
+            worker.get("cache") or "",
+            "none" if shared is None else f"{shared / 1e6:,.0f} MB",
+            "\n".join(lacks) or "nothing",
+        )
+    print_table(table)
+    return not lacking
+
+
+@contextmanager
+def _spark(purpose: str) -> Iterator[SparkSession]:
+    """Spark where it is said to be, or else here; nothing is left of it at the end."""
+    prepare_spark()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"streamshed {purpose}")
+    if "MASTER" in os.environ:
+        builder = builder.master(os.environ["MASTER"])
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(name, "false")
+    session = builder.config("spark.log.level", "ERROR").getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 def _version(package: str) -> str:

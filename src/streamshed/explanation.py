@@ -26,7 +26,7 @@ from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, best_shares
 from streamshed.policies import ByColumn
 from streamshed.sizes import rounded
-from streamshed.sources import is_read_once, open_source, without_views
+from streamshed.sources import is_read_once, open_source, spark_schema, without_views
 from streamshed.spec import Spec
 from streamshed.writing import written
 
@@ -56,7 +56,7 @@ def explain(spec: Spec, data: Mapping[str, Any], shards: int = 1) -> Explanation
         "results": _results(plan),
         "windows": "; ".join(_window(plan, stream) for stream in plan.streams),
         "clock": _clock(plan),
-        "budget": _budget(plan, 1 if _reason_for_one_shard(plan) else shards),
+        "budget": _budget(plan, 1 if _reason_for_one_shard(plan, shards) else shards),
         "policy": _policy(plan, spec.policy is not None),
         "queue": _queue(plan),
         "throttle": _throttle(plan),
@@ -83,9 +83,7 @@ def _schema_of(name: str, given: Any) -> Any:
             "would have to be taken; give its schema"
         )
     if hasattr(given, "sparkSession"):
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(given.schema, timezone="UTC")
+        return spark_schema(given)
     return open_source(name, given).schema
 
 
@@ -256,20 +254,25 @@ def _estimate(plan: Plan) -> str:
 # -- on Spark -------------------------------------------------------------------------------------
 
 
-def _reason_for_one_shard(plan: Plan) -> str:
+def _reason_for_one_shard(plan: Plan, shards: int) -> str:
     """Why the join cannot be divided, or nothing if it can."""
     if plan.spill is not None:
         return "not available: .spill() runs in this process"
     if any(stream.last is not None for stream in plan.streams):
         return "one shard: row windows count the rows of a whole stream"
     if plan.through is not None and len(plan.streams) > 1:
-        return "one shard: streams that meet through a relation share no key"
+        if plan.through.relation.grows:
+            return "one shard: the changes of the relation have no end"
+        if shards == 1:
+            return "one shard, unless shards= says more: then each has a part of the facts"
     return ""
 
 
 def _routing(plan: Plan, shards: int) -> str:
-    if reason := _reason_for_one_shard(plan):
+    if reason := _reason_for_one_shard(plan, shards):
         return reason
+    if plan.through is not None and len(plan.streams) > 1:
+        return "facts are divided among shards, and rows go to those of their facts"
     axes = axes_of(plan)
     if not axes:
         return "rows go to a shard by the hash of their key"

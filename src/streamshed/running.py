@@ -192,6 +192,7 @@ class Running:
         shards: int | None = None,
         late_to: str | None = None,
         rates: Mapping[str, float] | None = None,
+        resume: str | None = None,
         **streams: DataFrame,
     ) -> DataFrame:
         """Run the join on Spark, as a DataFrame: streaming if the inputs stream, batch otherwise.
@@ -204,14 +205,18 @@ class Running:
             late_to: A folder for the rows that come too late, one Parquet file for each batch and
                 shard: a path that all executors can write to, or a URI (`s3://...`).
             rates: How many rows of each stream come, relative to the others, where streams share no
-                key: rows are copied to several shards then. Counted by default if the inputs do not
-                stream, and otherwise taken as equal.
+                key: rows are copied to several shards then. As many of each, unless said.
+            resume: A savepoint, the folder that `streamshed savepoint` has written, whose rows the
+                join begins with. The query has a new checkpoint, and its sources begin where those
+                of the savepoint stood; once it has done a batch its own checkpoint counts.
             streams: Or the DataFrame of each stream. If some stream, one that does not, or what
                 `table` returns, is a table whose rows match at any time.
         """
         given = _with_frames_as_tables(self._named_inputs(data, more, streams, "stream"))
         runtime = importlib.import_module("streamshed.spark.streaming")
-        frame: DataFrame = runtime.stream(*with_table(self._spec, given), shards, late_to, rates)
+        frame: DataFrame = runtime.stream(
+            *with_table(self._spec, given), shards, late_to, rates, resume
+        )
         return frame
 
     def _named_inputs(

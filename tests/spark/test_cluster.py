@@ -137,6 +137,24 @@ def test_a_join_on_a_cluster_is_that_of_replay(master: str, tmp_path: Path) -> N
 
 
 @slow
+def test_executors_elsewhere_compile_nothing_that_the_driver_has(tmp_path: Path) -> None:
+    """As on another host: with a home and a cache of their own, which are empty."""
+    from streamshed.spark.cluster import cluster
+
+    folder, elsewhere = written(tmp_path / "files", "exact").folder, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    variables = environment(STREAMSHED_CACHE=str(elsewhere / "cache"), HOME=str(elsewhere))
+    with (
+        cluster(workers=1, environment=variables) as other,
+        running(folder, "exact", "--master", other) as query,
+    ):
+        query.finish()
+    expected = replayed(spec(workload("exact")), cut(workload("exact"), BATCHES))
+    check(folder, expected.table, expected.ledger)
+    assert list((elsewhere / "cache").glob("*")) == []
+
+
+@slow
 def test_executors_are_killed_in_the_middle_of_a_batch(trial: Trial, undisturbed: Ran) -> None:
     moments = [(1, "before"), (2, "within"), (3, "after"), (4, "within"), (5, "after")]
     with trial.running(*waits(*moments)) as query:

@@ -24,19 +24,14 @@ def test_shards_are_in_partitions_of_their_own() -> None:
     [
         (
             Sharding(2, shards=2),
-            Sharding(2, shards=1),
-            r"shards was 2 and is 1; give \.stream\(…, shards=2\), or start with a new checkpoint",
-        ),
-        (
-            Sharding(2),
-            Sharding(3),
-            r"shards was 2 and is 3, spark\.sql\.shuffle\.partitions was 2 and is 3; give"
-            r" \.stream\(…, shards=2\) and set spark\.sql\.shuffle\.partitions to 2, or start",
+            Sharding(4, shards=1),
+            r"made with shards=2, and now there are 1 \(spark\.sql\.shuffle\.partitions is 4\);"
+            r" give \.stream\(…, shards=2\), or take its rows along with streamshed savepoint",
         ),
         (
             Sharding(2, shards=2),
             Sharding(3, shards=2),
-            r"other shards: spark\.sql\.shuffle\.partitions was 2 and is 3; set spark\.sql\.shu",
+            r"made with spark\.sql\.shuffle\.partitions=2, and it is 3; set it to 2, or take",
         ),
     ],
 )

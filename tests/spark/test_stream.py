@@ -499,18 +499,16 @@ def test_another_number_of_shards_on_an_old_checkpoint(spark: SparkSession, file
     files.write([{"a": table((1, 3)), "b": table((2, 3))}])
     with pytest.raises(
         StreamingQueryException,
-        match=r"(?s)StateError: .*shards was 2 and is 1; give \.stream\(…, shards=2\), or start",
+        match=r"(?s)StateError: .*made with shards=2, and now there are 1 .*shards=2\), or take",
     ):
         files.run(spark, PAIR, shards=1)
 
 
 @pytest.mark.parametrize("shards", [None, pytest.param(2, marks=slow)])
-def test_other_partitions_are_refused(
+def test_later_runs_follow_the_shards_of_the_first(
     spark: SparkSession, files: Files, shards: int | None
 ) -> None:
-    """As on another cluster; with those of the first run the query goes on."""
-    from pyspark.errors import StreamingQueryException
-
+    """As on another cluster, where the session has other partitions."""
     batches = [
         {"a": table((1, 1), (2, 2), (3, 2)), "b": table((1, 1), (2, 2))},
         {"a": table((1, 3)), "b": table((2, 3), (3, 4))},
@@ -520,8 +518,22 @@ def test_other_partitions_are_refused(
     files.write(batches[1:])
     other = spark.newSession()
     other.conf.set("spark.sql.shuffle.partitions", 3)
-    with pytest.raises(
-        StreamingQueryException, match=r"(?s)StateError: the checkpoint.*partitions was 2 and is 3"
-    ):
-        files.run(other, PAIR, shards=shards)
-    check_same(files.run(spark, PAIR, shards=shards), replayed(PAIR, batches))
+    check_same(files.run(other, PAIR, shards=shards), replayed(PAIR, batches))
+
+
+def test_a_session_is_told_of_what_is_set(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing else is set, and no job is started."""
+    session = spark.newSession()
+    chain = ss.join("a", "b", "c").on("a.k = b.k", "b.t = c.t").within(5, time="t")
+    frame = session.createDataFrame([(1, 1)], "k long, t long")
+    jobs = spark.sparkContext.statusTracker()
+    before, known = session.conf.getAll, len(jobs.getJobIdsForGroup(None))
+    with caplog.at_level("WARNING", logger="streamshed.spark"):
+        chain.stream(dict.fromkeys("abc", frame))
+    changed = {n for n, value in session.conf.getAll.items() if before.get(n) != value}
+    assert changed == {"spark.sql.streaming.stateStore.providerClass"}
+    assert "joins need RocksDB: spark.sql.streaming.stateStore.providerClass is" in caplog.text
+    assert len(jobs.getJobIdsForGroup(None)) == known
+    assert spark.streams.active == []

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,7 @@ from oracles.rows import Workload
 from oracles.workloads import generated
 from queries import through
 from streaming import Files, Ran, check_same, cut, replayed, rows
-from streamshed.errors import InputError, SpecError
+from streamshed.errors import InputError
 from streamshed.replay import Replay
 from streamshed.spark import shipping
 
@@ -80,11 +81,31 @@ def test_one_stream_alone_is_joined_in_as_many_shards_as_one_likes(
     assert rows(read.toArrow(), expected.table.schema) == rows(expected.table)
 
 
-def test_streams_that_share_no_key_are_joined_in_one_place(spark: SparkSession) -> None:
-    frames = {name: spark.createDataFrame(R) for name in "rs"}
-    join = ss.join("r", "s").on("x").within(5, time="ts").through(PAIRS, r="a", s="a")
-    with pytest.raises(SpecError, match=r"shards is 2.*share no key.*leave shards out"):
-        join.stream(frames, shards=2)
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_facts_are_divided_among_shards(spark: SparkSession, files: Files, dynamic: bool) -> None:
+    """A fact is in one shard, and rows are in those of their facts: results are those of replay."""
+    workload = bounded().unbounded()
+    join, batches = through(workload, dynamic), cut(workload, 2)
+    files.write(batches)
+    ran, expected = files.run(spark, join, shards=3), replayed(join, batches)
+    assert rows(ran.table, expected.table.schema) == rows(expected.table)
+    assert ran.ledger.results == expected.ledger.results > 0
+    assert ran.ledger.importance == pytest.approx(expected.ledger.importance)
+    assert ran.ledger.balanced
+    for name, stream in ran.ledger.streams.items():
+        assert stream.arrived >= expected.ledger.streams[name].arrived
+
+
+def test_rows_go_to_the_shards_of_their_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = np.array([5, 5, 7], np.uint64), np.array([0, 2, 1], np.int32)
+    routes = shipping.Routes("none", 3)
+    monkeypatch.setattr(shipping.Routes, "arrays", known)
+    cells = shipping.Cells(0, (None,) * 3, {1: routes})
+    hashed = np.array([7, 8, 5], np.uint64)
+    alone = cells.shards_of(0, hashed)
+    assert [found.tolist() for found in alone] == [[0, 1, 2], [1, 2, 2]]
+    of, shard = cells.shards_of(1, hashed)
+    assert [*zip(of.tolist(), shard.tolist(), strict=True)] == [(0, 1), (1, 2), (2, 0), (2, 2)]
 
 
 def test_a_relation_does_not_stream(spark: SparkSession, files: Files) -> None:
@@ -128,18 +149,3 @@ def test_a_table_of_changes_is_read_on_by_the_workers(spark: SparkSession, files
             for x in rows(files.run(spark, join, shards=1).table)
         )
     assert found == [(1, "there"), (2, "came"), (3, "late"), (4, "came")]
-
-
-def test_files_of_a_relation_reach_the_executors_of_spark_connect(tmp_path: Path) -> None:
-    added = []
-
-    class Connected:
-        """A session that has no `sparkContext`."""
-
-        def addArtifacts(self, path: str, *, file: bool) -> None:  # noqa: N802 - Spark's name
-            added.append((path, file))
-
-    rows = pa.table({"k": [1, 2]})
-    shipped = shipping._Writer(tmp_path, Connected()).table("rows", rows.schema, rows.to_batches())
-    assert added == [(str(tmp_path / "rows"), True)]
-    assert shipped.rows == 2

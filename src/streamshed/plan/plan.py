@@ -162,6 +162,10 @@ class ThrottlePlan:
     by_rows: bool
     """Whether the throttle goes by the rows processed in time alone, not by the work done."""
 
+    def on_any_machine(self) -> ThrottlePlan:
+        """The same without what depends on the number of cores, which may change between runs."""
+        return replace(self, share=None) if self.wall else self
+
 
 @dataclass(frozen=True)
 class MemoryPlan:
@@ -328,7 +332,7 @@ class Plan:
             **({"bounds": repr(self.bounds)} if self.bounds else {}),
             **({"unmatched": ", ".join(self.unmatched)} if self.unmatched else {}),
             **({"first": repr(self.first)} if self.first else {}),
-            "throttle": str(self.throttle),
+            "throttle": str(self.throttle and self.throttle.on_any_machine()),
             "overflow": "shed" if self.spill is None else "spilled",
             "condition": "equal keys" if self.pairwise is None else str(self.pairwise),
             **columns,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from streamshed.columns import no_rows
 from streamshed.engine.checkpoint import from_ipc, to_ipc
-from streamshed.engine.ingest import newest_time
+from streamshed.engine.ingest import key_hash, newest_time
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
 from streamshed.spark.sharding import Sharding
@@ -98,7 +99,7 @@ class Pack:
     def _packed(
         self, batches: list[pa.RecordBatch], part: int, numbers: Iterator[int]
     ) -> pa.RecordBatch:
-        labels = self.sharding.labels
+        labels = self.sharding.in_task().labels
         blobs: list[pa.RecordBatch] = []
         newest = NEVER
         guests: list[tuple[int, pa.RecordBatch]] = []
@@ -109,9 +110,7 @@ class Pack:
                 schema=self.schema,
             )
             newest = newest_time(self.plan, self.position, rows)
-            shard = whole.column(len(self.schema)).to_numpy()
-            if self.hashed:
-                shard = shard % len(labels)
+            rows, shard = self._placed(rows, whole.column(len(self.schema)).to_numpy(), len(labels))
             guests = list(self.guests(rows, shard))
             if len(labels) > 1:
                 order = np.argsort(shard, kind="stable")
@@ -146,6 +145,18 @@ class Pack:
                 "rows": pa.array(data, pa.binary()),
             }
         )
+
+    def _placed(
+        self, rows: pa.RecordBatch, told: npt.NDArray[np.int64], shards: int
+    ) -> tuple[pa.RecordBatch, npt.NDArray[Any]]:
+        """The rows, copied where they belong to several shards, and the number of each one's."""
+        cells = self.sharding.cells
+        if cells is None:
+            return rows, told % shards if self.hashed else told
+        stream = self.plan.streams[self.position]
+        hashed, _ = key_hash(rows, stream.key, stream.key_types, self.plan.secret)
+        of, shard = cells.shards_of(self.position, hashed)
+        return rows.take(pa.array(of)), shard
 
     def guests(
         self, rows: pa.RecordBatch, shard: npt.NDArray[np.int32]

@@ -69,7 +69,7 @@ class LateFiles:
         """Write the files, each at once or not at all."""
         if not self.waiting:
             return
-        system, root = _file_system(self.folder)
+        system, root = file_system(self.folder)
         for stream, batches in self.waiting.items():
             folder = f"{root.rstrip('/')}/{stream}"
             system.create_dir(folder, recursive=True)
@@ -81,7 +81,8 @@ class LateFiles:
                 system.move(path, f"{folder}/{self.name}")
 
 
-def _file_system(folder: str) -> tuple[fs.FileSystem, str]:
+def file_system(folder: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a folder that was checked, and the folder's path there."""
     if "://" in folder:
         return fs.FileSystem.from_uri(folder)  # type: ignore[no-any-return]
     return fs.LocalFileSystem(), folder

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from streamshed.aggregates import Weights
 from streamshed.engine.batch import Batch
+from streamshed.engine.build import build_operator
 from streamshed.engine.checkpoint import from_ipc, to_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
 from streamshed.engine.operator import Block, Operator
@@ -23,8 +24,10 @@ from streamshed.plan.plan import Plan, ThrottlePlan
 from streamshed.policies import NAMED, ByColumn
 from streamshed.spark.blobs import pieces
 from streamshed.spark.late import LateFiles, late_warning, logger
+from streamshed.spark.savepoint import Held, Resumed
 from streamshed.spark.sharding import Sharding
-from streamshed.spark.store import Store
+from streamshed.spark.shipping import Kernels
+from streamshed.spark.store import Begin, Store
 
 RESULTS, ACCOUNTS = 0, 1
 OUTPUT = (
@@ -66,7 +69,11 @@ class JoinProcessor(StatefulProcessor):
         late_to: the folder for rows that come too late, if any.
         weights: columns by which results say for how many they stand (`Weights`), if any.
         ends: whether there is one batch only, after which nothing comes.
+        resume: the savepoint whose rows it begins with, if any; they come as the initial state.
     """
+
+    kernels = Kernels()
+    """Those that workers need not compile."""
 
     def __init__(
         self,
@@ -75,17 +82,38 @@ class JoinProcessor(StatefulProcessor):
         late_to: str | None = None,
         weights: tuple[str, ...] = (),
         ends: bool = False,
+        resume: Held | None = None,
     ) -> None:
         self.ends = ends
         self.plan = plan
         self.sharding = sharding
         self.late_to = late_to
         self.weights = weights
+        self.resume = resume
+        self.held: dict[int, dict[int, list[bytes]]] = {}
 
     def init(self, handle: Any) -> None:
         """Open the state, and plan each shard."""
-        self.store = Store(handle, self.sharding)
-        self.plans = shard_plans(self.plan, self.sharding.labels)
+        sharding = self.sharding.in_task()
+        self.store = Store(handle, sharding)
+        self.plans = shard_plans(self.plan, sharding)
+
+    def handleInitialState(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        initialState: pd.DataFrame,  # noqa: N803 - Spark's name
+        timerValues: Any,  # noqa: N803 - Spark's name
+    ) -> None:
+        """Take rows of a savepoint that belong to a shard, which its first batch begins with."""
+        for row in initialState.itertuples(index=False):
+            of_shard = self.held.setdefault(int(key[0]), {})
+            of_shard.setdefault(row.stream, []).append(bytes(row.rows))
+
+    def _begin(self, label: int) -> Begin:
+        """How a shard begins that has no state yet."""
+        if self.resume is None:
+            return build_operator
+        return Resumed(self.resume, label == next(iter(self.plans)), self.held.pop(label, {}))
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -94,6 +122,7 @@ class JoinProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
         """Process the blobs of one shard in one batch."""
+        self.kernels.adopt()  # not before: Spark opens the state on the driver too, without files
         label = int(key[0])
         came = [row for frame in rows for row in frame.itertuples(index=False)]
         blobs = sorted(
@@ -101,7 +130,7 @@ class JoinProcessor(StatefulProcessor):
         )
         self.moment = came[0].moment if self.plans[label].on_wall else None
         started = time.perf_counter_ns()
-        state = self.store.open(self.plans[label])
+        state = self.store.open(self.plans[label], self._begin(label))
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         late_before = _late(state.join.ledger())
         with state.join.timed():
@@ -176,7 +205,8 @@ class JoinProcessor(StatefulProcessor):
         return results
 
     def close(self) -> None:
-        """Nothing to close: the state store is Spark's."""
+        """Nothing to close, the state store is Spark's; every shard has had rows, maybe none."""
+        assert not self.held, "a shard was given rows of a savepoint, and no batch"
 
 
 def made(kind: int, **told: Any) -> pd.DataFrame:
@@ -214,9 +244,9 @@ def _sampled(join: Operator) -> list[float] | None:
     return [join.sample_rate, *astuple(tally), *astuple(lately), *counted]
 
 
-def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
+def shard_plans(plan: Plan, sharding: Sharding) -> dict[int, Plan]:
     """The plan of each shard: its part of budget and work, and its own random numbers."""
-    shards = len(labels)
+    labels, shards = sharding.labels, sharding.count
 
     def part(whole: int | None, shard: int) -> int | None:
         return None if whole is None else whole // shards + (shard < whole % shards)
@@ -228,7 +258,8 @@ def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
             total=part(plan.total, shard),
             memory=plan.memory
             and replace(plan.memory, nbytes=part(plan.memory.nbytes, shard) or 0),
-            throttle=_part_of(plan.throttle, shards),
+            throttle=_part_of(plan.throttle, sharding),
+            through=plan.through if sharding.cells is None else sharding.cells.parts[shard],
             queue=plan.queue
             and replace(
                 plan.queue,
@@ -242,8 +273,16 @@ def shard_plans(plan: Plan, labels: tuple[int, ...]) -> dict[int, Plan]:
     }
 
 
-def _part_of(throttle: ThrottlePlan | None, shards: int) -> ThrottlePlan | None:
-    """The part of each shard in the work; of a core's time each has as much as was said."""
-    if throttle is None or throttle.capacity is None:
+def _part_of(throttle: ThrottlePlan | None, sharding: Sharding) -> ThrottlePlan | None:
+    """The part of each shard in the work; of a core's time each has as much as was said.
+
+    By the clock on the wall shards have less where they take turns.
+    """
+    if throttle is None:
+        return None
+    if throttle.wall and throttle.share is not None:
+        turns = min(1.0, sharding.cores / sharding.count)
+        return replace(throttle, share=throttle.share * turns)
+    if throttle.capacity is None:
         return throttle
-    return replace(throttle, capacity=throttle.capacity / shards)
+    return replace(throttle, capacity=throttle.capacity / sharding.count)

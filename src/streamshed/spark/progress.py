@@ -100,9 +100,7 @@ def ledgers(query: StreamingQuery) -> dict[str, Ledger]:
     if any(progress.get("numInputRows") for progress in batches):
         raise InputError(
             f"ledger(): the query {query.name or query.id} has done batches, but their progress has"
-            " no accounts of a join. Give a query over what .stream() returns; if it is one, the"
-            " server (Spark Connect) does not report observed metrics, and a LedgerListener on the"
-            " server's side logs the ledger"
+            " no accounts of a join. Give a query over what .stream() returns"
         )
     return {}
 
@@ -114,7 +112,7 @@ def _read(metrics: Mapping[str, Any]) -> dict[str, Ledger]:
         label, _, streams = name.partition(": ")
         origin, _, number = label.partition(" ")
         if origin == OBSERVATION and number.isdigit():
-            values: dict[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
+            values = _values(row)
             if values.get("results") is not None:
                 numbered.append((int(number), streams, _ledger(values)))
     found: dict[str, Ledger] = {}
@@ -122,6 +120,15 @@ def _read(metrics: Mapping[str, Any]) -> dict[str, Ledger]:
         names = itertools.chain([streams], (f"{streams} ({i})" for i in itertools.count(2)))
         found[next(name for name in names if name not in found)] = one
     return found
+
+
+def _values(row: Any) -> dict[str, Any]:
+    """What was observed, by name; Spark Connect tells names and values apart."""
+    found: dict[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
+    if {*found} != {"values", "schema"}:
+        return found
+    names = [column["name"] for column in found["schema"]["fields"]]
+    return dict(zip(names, found["values"], strict=True))
 
 
 def _ledger(values: Mapping[str, Any]) -> Ledger:

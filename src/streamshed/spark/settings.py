@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from streamshed.errors import InputError, SpecError
+from streamshed.spark.late import logger
 from streamshed.spark.sharding import PARTITIONS
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def use_rocksdb(session: SparkSession) -> None:
             f"the state store is {chosen!r}, but the join needs RocksDB; set {_PROVIDER} to"
             f" {_ROCKSDB}"
         )
+    logger.warning("joins need RocksDB: %s is now %s in this session", _PROVIDER, _ROCKSDB)
     session.conf.set(_PROVIDER, _ROCKSDB)
 
 

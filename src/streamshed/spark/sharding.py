@@ -1,18 +1,24 @@
 """How many shards a join has, and their labels.
 
-Where the user gives no number, the shards follow from `spark.sql.shuffle.partitions` alone. The
-state of a query records both, and a run with others is refused: Spark goes by the number of
-partitions in the checkpoint, whatever the session says, but its tasks are told that of the session.
+The first run of a query decides, and later runs follow it: the shards follow from the partitions of
+the stateful operator, which Spark keeps in the checkpoint and tells each task, whatever the session
+says by then. Only a number that is given, or that decides how rows are copied, has to stay.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from streamshed.errors import StateError
 
+if TYPE_CHECKING:
+    from streamshed.spark.shipping import Cells
+
 PARTITIONS = "spark.sql.shuffle.partitions"
+_RECORDED = "spark.sql.streaming.internal.stateStore.partitions"
+"""What Spark calls the number of partitions in the checkpoint, when it tells a task."""
 MOST = 16
 """Shards where none are given: Spark's own 200 partitions would be far too many."""
 
@@ -22,14 +28,28 @@ class Sharding:
     """The shards of a join.
 
     Attributes:
-        partitions: of the session when `.stream()` was called.
+        partitions: of the stateful operator; where that is not known yet, of the session.
         shards: how many there are, if that is fixed.
         most: how many there may be, if that is not fixed.
+        cores: tasks that run at once, for which shards may have to take turns.
+        cells: how facts are divided, where streams meet through a relation in several shards.
     """
 
     partitions: int
     shards: int | None = None
     most: int = MOST
+    cores: int = MOST
+    cells: Cells | None = None
+
+    def in_task(self) -> Sharding:
+        """The shards of the query that this task is part of; outside of tasks, these."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        told = context and (
+            context.getLocalProperty(_RECORDED) or context.getLocalProperty(PARTITIONS)
+        )
+        return replace(self, partitions=int(told)) if told else self
 
     @property
     def count(self) -> int:
@@ -55,20 +75,19 @@ class Sharding:
         Raises:
             StateError: it names the setting that has changed, and its values.
         """
-        now = self.recorded()
-        if now == recorded:
+        if self.recorded() == recorded:
             return
         shards, partitions = recorded["shards"], recorded["partitions"]
-        said, remedy = [], []
-        if shards != now["shards"]:
-            said.append(f"shards was {shards} and is {now['shards']}")
-            remedy.append(f"give .stream(…, shards={shards})")
-        if partitions != self.partitions:
-            said.append(f"{PARTITIONS} was {partitions} and is {self.partitions}")
-            remedy.append(f"set {PARTITIONS} to {partitions}")
+        if shards != self.count:
+            raise StateError(
+                f"the checkpoint was made with shards={shards}, and now there are {self.count}"
+                f" ({PARTITIONS} is {self.partitions}); give .stream(…, shards={shards}), or take"
+                " its rows along with streamshed savepoint and .stream(…, resume=…)"
+            )
         raise StateError(
-            f"the checkpoint was made with other shards: {', '.join(said)}; {' and '.join(remedy)},"
-            " or start with a new checkpoint"
+            f"the checkpoint was made with {PARTITIONS}={partitions}, and it is {self.partitions};"
+            f" set it to {partitions}, or take its rows along with streamshed savepoint and"
+            " .stream(…, resume=…)"
         )
 
 

@@ -109,7 +109,7 @@ class CacheFolder:
     @classmethod
     def create(cls, lineage: str) -> CacheFolder:
         """An empty folder."""
-        base = _private_base()
+        base = private_base()
         if base is None:
             return cls(None, lineage)
         sweep()
@@ -123,7 +123,7 @@ class CacheFolder:
     @classmethod
     def acquire(cls, lineage: str, token: str) -> CacheFolder | None:
         """The folder that holds the state of a token, if it is here; nobody else has it then."""
-        base = _private_base()
+        base = private_base()
         if base is None:
             return None
         released = base / f"{lineage}.{token}"
@@ -224,8 +224,8 @@ def _base() -> Path:
     return root / f"streamshed-{os.getuid()}"
 
 
-def _private_base() -> Path | None:
-    """The same, made if need be; None if it is turned off, or not this user's alone."""
+def private_base() -> Path | None:
+    """The folder of all folders, made if need be; None if turned off, or not this user's alone."""
     if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false"):
         return None
     base = _base()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -25,10 +25,12 @@ from streamshed.engine.checkpoint import (
     ipc_buffer,
 )
 from streamshed.engine.operator import Operator
+from streamshed.kernels.core import Memory
 from streamshed.plan.plan import Plan
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shared_memory import CacheFolder
 
+STATE = "join"
 KEY = "stream int, number long, part int"
 VALUE = "about string, bytes binary"
 """One map holds everything: each state that Spark opens costs as much as a thousand rows."""
@@ -59,6 +61,13 @@ class Live:
         return self.folder.lineage
 
 
+class Begin(Protocol):
+    """Builds the join of a plan, its arrays in some memory."""
+
+    def __call__(self, plan: Plan, *, memory: Memory) -> Operator:
+        """Build it."""
+
+
 _live: dict[str, Live] = {}
 """The joins that this worker process has released and still has at hand, by token."""
 
@@ -73,14 +82,19 @@ class Store:
 
     def __init__(self, handle: Any, sharding: Sharding) -> None:
         self.sharding = sharding
-        self.state = handle.getMapState("join", KEY, VALUE)
+        self.state = handle.getMapState(STATE, KEY, VALUE)
 
-    def open(self, plan: Plan) -> Live:
-        """The join as the last batch left it, or a new one."""
+    def open(self, plan: Plan, begin: Begin = build_operator) -> Live:
+        """The join as the last batch left it, or a new one.
+
+        Args:
+            plan: the join.
+            begin: builds a new one, if need be.
+        """
         saved = self.state.getValue(HEAD)
         if saved is None:
             folder = CacheFolder.create(uuid.uuid4().hex)
-            return Live(build_operator(plan, memory=folder.memory), folder)
+            return Live(begin(plan, memory=folder.memory), folder)
         about = json.loads(saved[0])
         if "sharding" in about:
             self.sharding.check(about["sharding"])
@@ -104,12 +118,12 @@ class Store:
                 log = ArrayLog.from_saved(left[1].head.numbers[_LOG], join.head().arrays)
                 return Live(join, cached, version, parts, log)
         folder = CacheFolder.create(lineage)
-        snapshot = self._read(folder)
+        snapshot = self.read(folder)
         log = ArrayLog.from_saved(snapshot.head.numbers[_LOG], snapshot.head.arrays)
         join = restore_operator(plan, snapshot, folder.memory)
         return Live(join, folder, version, parts, log)
 
-    def _read(self, folder: CacheFolder) -> Snapshot:
+    def read(self, folder: CacheFolder) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
         found: dict[SegmentName, dict[int, bytes]] = {}
         for (stream, number, part), (_, some) in self.state.iterator():

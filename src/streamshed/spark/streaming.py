@@ -9,24 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from streamshed.columns import no_rows
 from streamshed.engine.build import build_operator
 from streamshed.engine.memory import within_memory
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, listed
-from streamshed.plan.plan import Plan, RelationPlan, ThrottlePlan
+from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, best_shares
+from streamshed.sources import spark_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.hypercube import shards_of
 from streamshed.spark.late import checked_folder
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
 from streamshed.spark.progress import observed
+from streamshed.spark.savepoint import held_rows, read_savepoint
 from streamshed.spark.settings import check_python, cores, partitions, use_rocksdb
 from streamshed.spark.sharding import MOST, Sharding
-from streamshed.spark.shipping import ship
+from streamshed.spark.shipping import ship, ship_kernels
 from streamshed.spark.windows import WEIGHTS, Aggregates, weighed
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def stream(
     shards: int | None = None,
     late_to: str | None = None,
     rates: Mapping[str, float] | None = None,
+    resume: str | None = None,
 ) -> DataFrame:
     """The join of DataFrames as a DataFrame: streaming if they stream, batch otherwise.
 
@@ -49,22 +52,32 @@ def stream(
         spec: the join.
         data: the DataFrame of each stream.
         shards: the number of parts in which the join is done; by default that of the partitions,
-            `spark.sql.shuffle.partitions`, and 16 at most.
+            `spark.sql.shuffle.partitions`, and 16 at most, or 1 for streams that meet through a
+            relation.
         late_to: a folder for rows that come too late, one Parquet file for each batch and shard:
             a path that all executors can write to, or a URI (`s3://…`).
         rates: how many rows of each stream come, relative to the others, where that decides how
-            rows are copied to shards; counted by default if inputs do not stream, and otherwise
-            taken as equal.
+            rows are copied to shards; as many of each, unless said.
+        resume: a savepoint whose rows the join begins with, if it has no checkpoint yet.
     """
     late_to = None if late_to is None else checked_folder(late_to)
     plan, frames, sharding = prepared(spec, data, shards, rates)
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
     weights = () if aggregates is None else WEIGHTS
-    processor = JoinProcessor(plan, sharding, late_to, weights, not frames[0].isStreaming)
+    held = None if resume is None else read_savepoint(resume, plan)
+    processor = JoinProcessor(plan, sharding, late_to, weights, not frames[0].isStreaming, held)
+    initial = None
+    if resume is not None and held is not None:
+        session = frames[0].sparkSession
+        rows = [
+            held_rows(session, resume, held, source, position)
+            for position, source in enumerate(plan.streams)
+        ]
+        initial = packed_rows(plan, rows, sharding)
     schema = result_schema(plan)
     if aggregates is None:
-        return pipeline(compiled(plan), frames, sharding, processor, schema)
-    results = pipeline(compiled(plan), frames, sharding, processor, weighed(schema))
+        return pipeline(compiled(plan), frames, sharding, processor, schema, initial)
+    results = pipeline(compiled(plan), frames, sharding, processor, weighed(schema), initial)
     return aggregates.of(results)
 
 
@@ -87,46 +100,35 @@ def prepared(
     check_python(session)
     use_rocksdb(session)
     sharding = _sharding(session, plan, shards)
-    for part in shard_plans(plan, sharding.labels).values():
+    for part in shard_plans(plan, sharding).values():
         within_memory(part)  # to refuse here what no executor could hold
-    if plan.throttle is not None and plan.throttle.wall:
-        plan = replace(plan, throttle=_keeping_up(plan.throttle, frames[0], sharding.count))
+    if plan.throttle is not None and plan.throttle.wall and not frames[0].isStreaming:
+        raise InputError(
+            ".throttle('keep up') is for rows that come as time goes by, and these do not stream;"
+            " read them with readStream, or give .throttle(cpu=…)"
+        )
     if plan.queue is not None and frames[0].isStreaming:
         plan = replace(plan, queue=plan.queue.by_wall())
     if own := axes_of(plan):
-        plan = replace(plan, shares=best_shares(own, _rates(plan, frames, rates), sharding.count))
+        sharding = replace(sharding, shards=sharding.count)
+        plan = replace(plan, shares=best_shares(own, _rates(plan, rates), sharding.count))
     elif rates is not None:
         raise SpecError(
             f"rates is {dict(rates)!r}, but it matters only where streams share no key and rows"
             " are copied to several shards; leave it out"
         )
-    return ship(plan, session), frames, sharding
+    plan, cells = ship(plan, session, sharding.count)
+    return plan, frames, replace(sharding, cells=cells)
 
 
-def _keeping_up(throttle: ThrottlePlan, frame: DataFrame, shards: int) -> ThrottlePlan:
-    """The time that each shard may take, where they may have to take turns."""
-    if not frame.isStreaming:
-        raise InputError(
-            ".throttle('keep up') is for rows that come as time goes by, and these do not stream;"
-            " read them with readStream, or give .throttle(cpu=…)"
-        )
-    assert throttle.share is not None
-    share = throttle.share * min(1.0, cores(frame.sparkSession) / shards)
-    return replace(throttle, share=share)
-
-
-def _rates(plan: Plan, frames: list[DataFrame], rates: Mapping[str, float] | None) -> list[float]:
-    """How many rows of each input come; of inputs that stream it is not known before they do."""
+def _rates(plan: Plan, rates: Mapping[str, float] | None) -> list[float]:
+    """How many rows of each input come: as many of each, unless said."""
     names = [stream.name for stream in plan.streams]
-    if rates is not None:
-        if {*rates} != {*names} or not all(rate > 0 for rate in rates.values()):
-            raise SpecError(
-                f"rates is {dict(rates)!r}; give each of {listed(names)} a number above 0"
-            )
-        return [float(rates[name]) for name in names]
-    if any(frame.isStreaming for frame in frames):
-        return [1.0] * len(frames)
-    return [float(frame.count()) for frame in frames]
+    if rates is None:
+        return [1.0] * len(names)
+    if {*rates} != {*names} or not all(rate > 0 for rate in rates.values()):
+        raise SpecError(f"rates is {dict(rates)!r}; give each of {listed(names)} a number above 0")
+    return [float(rates[name]) for name in names]
 
 
 def pipeline(
@@ -135,6 +137,7 @@ def pipeline(
     sharding: Sharding,
     processor: StatefulProcessor,
     schema: pa.Schema | None = None,
+    initial: DataFrame | None = None,
 ) -> DataFrame:
     """Pack, process, observe, unpack.
 
@@ -144,23 +147,36 @@ def pipeline(
         sharding: the shards.
         processor: what is done with the blobs of a shard.
         schema: of what it makes; that of results, unless said.
+        initial: blobs that shards begin with, if any.
     """
-    packed = reduce(
+    return processed(plan, packed_rows(plan, frames, sharding), processor, schema, initial)
+
+
+def packed_rows(plan: Plan, frames: list[DataFrame], sharding: Sharding) -> DataFrame:
+    """The rows of all streams as blobs for their shards."""
+    return reduce(
         lambda one, other: one.union(other),
         [_packed(frame, plan, position, sharding) for position, frame in enumerate(frames)],
     )
-    return processed(plan, packed, processor, schema)
 
 
 def processed(
-    plan: Plan, packed: DataFrame, processor: StatefulProcessor, schema: pa.Schema | None = None
+    plan: Plan,
+    packed: DataFrame,
+    processor: StatefulProcessor,
+    schema: pa.Schema | None = None,
+    initial: DataFrame | None = None,
 ) -> DataFrame:
     """Process blobs, observe, unpack."""
+    if isinstance(processor, JoinProcessor):
+        processor.kernels = ship_kernels(packed.sparkSession)
     if plan.on_wall:
         # The time of the batch, which Spark writes down: if the batch is done again it is the same.
         # (With timers, which know it too, Spark would do empty batches without end.)
         packed = packed.withColumn("moment", f.unix_micros(f.current_timestamp()))
-    joined = packed.groupBy("shard").transformWithStateInPandas(processor, OUTPUT, "Append", "None")
+    joined = packed.groupBy("shard").transformWithStateInPandas(
+        processor, OUTPUT, "Append", "None", None if initial is None else initial.groupBy("shard")
+    )
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
     schema = schema or result_schema(plan)
@@ -173,7 +189,7 @@ def _arrow(name: str, frame: Any) -> pa.Schema:
             f"for stream {name!r} a {type(frame).__name__} was given instead of a Spark DataFrame;"
             " use .replay(…) for data in this process"
         )
-    return to_arrow_schema(frame.schema, timezone="UTC")
+    return spark_schema(frame)
 
 
 def _sharding(session: SparkSession, plan: Plan, shards: int | None) -> Sharding:
@@ -181,10 +197,11 @@ def _sharding(session: SparkSession, plan: Plan, shards: int | None) -> Sharding
     budgets = [s.rows for s in plan.streams if s.rows is not None]
     smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
     apart = plan.through is not None and not _by_one_key(plan, plan.through)
+    own = Sharding(partitions(session), cores=cores(session))
     if shards is None:
         if by_rows or apart:
-            return Sharding(partitions(session), shards=1)
-        return Sharding(partitions(session), most=MOST if smallest is None else smallest)
+            return replace(own, shards=1)
+        return replace(own, most=MOST if smallest is None else smallest)
     if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
         raise SpecError(f"shards is {shards!r}; give a whole number of at least 1")
     if by_rows and shards > 1:
@@ -192,17 +209,17 @@ def _sharding(session: SparkSession, plan: Plan, shards: int | None) -> Sharding
             f"shards is {shards}, but .last(…) counts the rows of a whole stream, which no single"
             " shard sees; leave shards out, or give time windows with .within(…)"
         )
-    if apart and shards > 1:
+    if apart and shards > 1 and plan.through is not None and plan.through.relation.grows:
         raise SpecError(
-            f"shards is {shards}, but streams that meet through a relation share no key by which"
-            " their rows could be told to shards; leave shards out"
+            f"shards is {shards}, but the changes of relation {plan.through.relation.name!r} have"
+            " no end, so that it is not known to which shards rows belong; leave shards out"
         )
     if smallest is not None and shards > smallest:
         raise SpecError(
             f"shards is {shards}, but the smallest budget is {smallest} rows, less than one for"
             " each shard; give fewer shards, or a larger budget"
         )
-    return Sharding(partitions(session), shards)
+    return replace(own, shards=shards)
 
 
 def _by_one_key(plan: Plan, through: RelationPlan) -> bool:

@@ -1,0 +1,293 @@
+"""The rows that a stopped query holds, in files, and a query that goes on from them.
+
+A savepoint is a folder: the rows that are held, in Parquet files for each stream, and
+`savepoint.json`, which says where the sources stood, what time it was, and what had become of all
+rows. The query that goes on has shards of its own: rows find theirs as all rows do, and are joined
+again, but for the results that they have made. So results, clocks and the ledger go on, and what a
+policy or a sample has learned begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+
+from streamshed.engine.build import build_operator
+from streamshed.engine.checkpoint import ARRIVAL, MARK, Snapshot, from_ipc
+from streamshed.engine.ingest import InputRows, in_order_of_time, merged
+from streamshed.engine.operator import Operator
+from streamshed.engine.payload import live_offsets
+from streamshed.errors import InputError, SpecError, StateError
+from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPORTANCE, Memory
+from streamshed.plan.plan import Plan, StreamPlan
+from streamshed.spark.late import checked_folder, file_system
+from streamshed.spark.sharding import Sharding
+from streamshed.spark.shared_memory import CacheFolder
+from streamshed.spark.store import STATE, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ABOUT = "savepoint.json"
+_JOIN = ("streams", "key", "times", "condition")
+"""What has to be the same in the join that goes on."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is known of a stopped query besides the rows that it holds.
+
+    Attributes:
+        about: the join, in words.
+        sources: where they stood after the last batch, as Spark writes it.
+        shards: how many there were.
+        rows: how many are held of each input.
+        newest: the newest time of each input.
+        counts: what has become of the rows of each stream.
+        results: made so far.
+        importance: of these.
+    """
+
+    about: dict[str, str]
+    sources: list[str]
+    shards: int
+    rows: dict[str, int]
+    newest: list[int]
+    counts: list[list[int]]
+    results: int
+    importance: float
+
+
+# -- to write one ---------------------------------------------------------------------------------
+
+
+def write_savepoint(
+    session: SparkSession, checkpoint: str, to: str, operator: int | None = None
+) -> Held:
+    """Write what a stopped query holds to a folder.
+
+    Args:
+        session: to read the state with.
+        checkpoint: of the query.
+        to: the folder, a path or a URI.
+        operator: the number of the join among the stateful operators of the query, if it has
+            several.
+    """
+    system, root = file_system(checked_folder(to))
+    if system.get_file_info(f"{root}/{_ABOUT}").type != fs.FileType.NotFound:
+        raise InputError(f"there is a savepoint in {to!r} already; give another folder")
+    state = (
+        session.read.format("statestore")
+        .option("operatorId", _operator(session, checkpoint, operator))
+        .option("stateVarName", STATE)
+        .load(checkpoint)
+        .select("key.*", "user_map_key", "user_map_value")
+        .toDF("shard", "key", "value")
+    )
+    labels = sorted(row.shard for row in state.select("shard").distinct().collect())
+    rows: dict[str, int] = {}
+    heads = []
+    for shard, label in enumerate(labels):
+        entries = state.where(f.col("shard") == label).toLocalIterator()
+        snapshot = _snapshot((tuple(row.key), tuple(row.value)) for row in entries)
+        heads.append(snapshot.head)
+        for position, number, held in _held_rows(snapshot):
+            folder = f"{root}/rows/{position}"
+            system.create_dir(folder, recursive=True)
+            pq.write_table(held, f"{folder}/{shard}-{number}.parquet", filesystem=system)
+            rows[str(position)] = rows.get(str(position), 0) + len(held)
+    held = Held(
+        heads[0].about,
+        _offsets(session, checkpoint),
+        len(labels),
+        rows,
+        np.max([head.numbers["newest"] for head in heads], axis=0).tolist(),
+        np.sum([h.arrays["core.counts"].reshape(-1, FATES) for h in heads], axis=0).tolist(),
+        sum(int(h.arrays["numbers"][RESULTS]) - h.numbers["rejected"] for h in heads),
+        sum(
+            float(h.arrays["core.totals"][TOTAL_IMPORTANCE]) - h.numbers["rejected_importance"]
+            for h in heads
+        ),
+    )
+    system.create_dir(root, recursive=True)
+    with system.open_output_stream(f"{root}/{_ABOUT}") as file:
+        file.write(json.dumps(asdict(held), indent=1).encode())
+    return held
+
+
+def _operator(session: SparkSession, checkpoint: str, asked: int | None) -> int:
+    """The number of the join among the stateful operators of a query."""
+    if asked is not None:
+        return asked
+    known = session.read.format("state-metadata").load(checkpoint)
+    mine = known.where(f.lower("operatorName").startswith("transformwithstate"))
+    found = sorted(row.operatorId for row in mine.select("operatorId").distinct().collect())
+    if len(found) != 1:
+        raise InputError(
+            f"the checkpoint {checkpoint!r} has {len(found)} operators that may be joins"
+            f" ({', '.join(map(str, found)) or 'none'}); give --operator, or the checkpoint of a"
+            " query over what .stream() returns"
+        )
+    return int(found[0])
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """The state of a shard, to be read only."""
+
+    values: dict[Any, Any]
+
+    def getMapState(self, name: str, key: str, value: str) -> _Entries:  # noqa: N802 - Spark's name
+        return self
+
+    def iterator(self) -> Iterator[Any]:
+        return iter(self.values.items())
+
+
+def _snapshot(entries: Iterable[tuple[Any, Any]]) -> Snapshot:
+    """The state of a shard from what the state store has of it."""
+    return Store(_Entries(dict(entries)), Sharding(1)).read(CacheFolder(None, ""))
+
+
+def _held_rows(snapshot: Snapshot) -> Iterator[tuple[int, int, pa.Table]]:
+    """The rows of a state: for each segment its input, its number, and those that are held."""
+    for (position, number), segment in snapshot.segments.items():
+        offsets = live_offsets(segment.num_rows, snapshot.live.get((position, number)))
+        if len(offsets):
+            rows = pa.Table.from_batches([segment]).take(pa.array(offsets))
+            besides = [name for name in (ARRIVAL, MARK) if name in rows.column_names]
+            yield position, number, rows.drop_columns(besides)
+
+
+def _offsets(session: SparkSession, checkpoint: str) -> list[str]:
+    """Where the sources stood after the last batch."""
+    commits = session.read.format("binaryFile").load(f"{checkpoint}/commits").select("path")
+    last = max(int(os.path.basename(row.path)) for row in commits.collect())
+    written = session.read.text(f"{checkpoint}/offsets/{last}", wholetext=True).collect()
+    # The first two lines say which version this is, and what the batch knew.
+    return str(written[0].value).splitlines()[2:]
+
+
+# -- to go on from one ----------------------------------------------------------------------------
+
+
+def read_savepoint(folder: str, plan: Plan) -> Held:
+    """Read what a savepoint knows besides the rows.
+
+    Raises:
+        StateError: there is none, or it is of another join.
+        SpecError: the join cannot go on from one.
+    """
+    system, root = file_system(checked_folder(folder))
+    try:
+        with system.open_input_stream(f"{root}/{_ABOUT}") as file:
+            held = Held(**json.loads(file.read()))
+    except OSError as error:
+        raise StateError(
+            f"resume is {folder!r}, but there is no savepoint ({error}); write one with streamshed"
+            " savepoint CHECKPOINT TO"
+        ) from error
+    reasons = {
+        "a column names the streams": plan.by is not None,
+        "rows wait in a queue": plan.queue is not None,
+        "work is bounded": plan.throttle is not None,
+        "streams meet through a relation": plan.through is not None,
+        "rows without a match are results": bool(plan.unmatched),
+        "a row makes its first results only": plan.first is not None,
+        "windows are of rows": any(stream.last is not None for stream in plan.streams),
+        "rows were copied to several shards": bool(plan.shares) and held.shards > 1,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise SpecError(
+                f"resume: {reason}, and such joins cannot go on from a savepoint yet; go on from"
+                " the checkpoint with the same shards, or start anew"
+            )
+    now = plan.about()
+    for part in _JOIN:
+        if now[part] != held.about[part]:
+            raise StateError(
+                f"resume: the savepoint is of another join: {part} was {held.about[part]!r} and"
+                f" is {now[part]!r}; give the join that made it"
+            )
+    return held
+
+
+def held_rows(
+    session: SparkSession, folder: str, held: Held, stream: StreamPlan, position: int
+) -> DataFrame:
+    """The rows of an input that a savepoint holds; columns that it lacks are null."""
+    kinds = {column.name: from_arrow_type(column.type) for column in stream.schema}
+    if str(position) not in held.rows:
+        return session.createDataFrame([], from_arrow_schema(stream.schema))
+    system, root = file_system(checked_folder(folder))
+    files = system.get_file_info(fs.FileSelector(f"{root}/rows/{position}"))
+    with system.open_input_file(min(file.path for file in files)) as first:
+        schema = pq.read_schema(first)
+    place = folder if "://" in folder else os.path.abspath(folder)
+    rows = session.read.schema(from_arrow_schema(schema)).parquet(f"{place}/rows/{position}")
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
+    number_of = {name: f"c{number}" for number, name in enumerate(rows.columns)}
+    return numbered.select(
+        *(
+            (f.col(number_of[name]) if name in number_of else f.lit(None)).cast(kind).alias(name)
+            for name, kind in kinds.items()
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """How a shard begins with rows of a savepoint.
+
+    Attributes:
+        held: what is known besides the rows.
+        first: whether it is the first of all shards, which takes over the accounts.
+        blobs: the rows of each input, packed.
+    """
+
+    held: Held
+    first: bool
+    blobs: Mapping[int, list[bytes]]
+
+    def __call__(self, plan: Plan, *, memory: Memory) -> Operator:
+        """Build the join, as if the rows had come just now."""
+        join = build_operator(plan, memory=memory)
+        parts = [
+            in_order_of_time(
+                InputRows.concatenated([join.read(position, from_ipc(blob)) for blob in blobs])
+            )
+            for position, blobs in sorted(self.blobs.items())
+        ]
+        if parts:
+            for _ in join.process(merged(parts)):
+                pass  # results that were made before
+        join.advance([[time] for time in self.held.newest])
+        self._account(join)
+        return join
+
+    def _account(self, join: Operator) -> None:
+        """Count what is held once, and what was made and lost before with the first shard."""
+        core = join.core
+        join.rejected, join.rejected_importance = 0, 0.0
+        core.numbers[RESULTS] = self.held.results if self.first else 0
+        core.totals[TOTAL_IMPORTANCE] = self.held.importance if self.first else 0.0
+        if self.first:
+            counts = core.counts.reshape(-1, FATES)
+            for place, own in enumerate(self.held.counts):
+                before = np.array(own)
+                before[[ARRIVED, STORED]] -= before[STORED]
+                counts[place] += before
+        if join.loss is not None:
+            for name in ("exact", "certain", "seen"):
+                join.loss.state.total[name] = join.made

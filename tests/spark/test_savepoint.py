@@ -1,0 +1,115 @@
+"""A query that is stopped, and goes on in other shards as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import streamshed as ss
+from queries import joined, workload
+from streaming import Batch, Files, Ran, counts, cut, replayed, rows, whole
+from streamshed import cli
+from streamshed.spark.savepoint import write_savepoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAVED: dict[str, Path] = {}
+
+
+@dataclass
+class Stages:
+    """Queries one after the other, each from the savepoint of the one before."""
+
+    spark: SparkSession
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.ran: list[Ran] = []
+
+    def run(self, join: ss.Join, batches: list[Batch], shards: int, **options: Any) -> Ran:
+        files = Files(self.folder / str(len(self.ran)))
+        files.write(batches)
+        if self.ran:
+            options.setdefault("resume", str(self.folder / f"savepoint-{len(self.ran)}"))
+        ran = files.run(self.spark, join, shards=shards, **options)
+        self.ran.append(ran)
+        to = self.folder / f"savepoint-{len(self.ran)}"
+        self.held = write_savepoint(self.spark, str(files.folder / "_checkpoint"), str(to))
+        return ran
+
+    def results(self) -> pa.Table:
+        return pa.concat_tables([ran.table for ran in self.ran])
+
+
+@pytest.fixture
+def stages(spark: SparkSession, tmp_path: Path) -> Stages:
+    return Stages(spark, tmp_path)
+
+
+def test_two_shards_then_three_then_one(stages: Stages) -> None:
+    join, batches = joined("exact"), cut(workload("exact"), 6)
+    for shards, start in ((2, 0), (3, 2), (1, 4)):
+        ran = stages.run(join, batches[start : start + 2], shards)
+    expected = replayed(join, batches)
+    assert rows(stages.results(), expected.table.schema) == rows(expected.table)
+    assert counts(ran.ledger) == counts(expected.ledger)
+    assert ran.ledger.results == expected.ledger.results
+    assert sum(stages.held.rows.values()) == sum(s.stored for s in ran.ledger.streams.values())
+    assert [json.loads(said) for said in stages.held.sources] == [{"logOffset": 1}] * 3
+
+
+def test_under_a_budget_with_another_window_and_another_column(
+    stages: Stages, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget holds in all shards together, rows that lack the column have null there."""
+    monkeypatch.setattr(cli, "_spark", lambda purpose: nullcontext(spark))
+    join, batches = joined("random"), cut(workload("random"), 3)
+    before = stages.run(join, batches[:2], 1)
+    checkpoint, to = stages.folder / "0" / "_checkpoint", stages.folder / "by-command"
+    said = CliRunner().invoke(cli.app, ["savepoint", str(checkpoint), str(to)])
+    held = sum(stream.stored for stream in before.ledger.streams.values())
+    assert said.output == f"{held} rows of 1 shards in {to}\n"
+    later = {n: t.append_column("new", pa.array([7] * len(t))) for n, t in batches[2].items()}
+    wider = joined("random").within(40, time="ts")
+    ran = stages.run(wider, [later], 2, resume=str(to))
+    assert ran.ledger.balanced
+    assert ran.ledger.results >= before.ledger.results
+    arrived = {name: table.num_rows for name, table in whole(batches).items()}
+    assert {name: s.arrived for name, s in ran.ledger.streams.items()} == arrived
+    for stream, budget in zip(ran.ledger.streams.values(), (9, 6, 12), strict=True):
+        assert stream.stored <= budget
+    seen = {row["a"]["new"] for row in ran.table.to_pylist()}
+    assert seen <= {None, 7}
+    assert 7 in seen
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda join: join.on("row"), r"of another join: key was .*; give the join that made it"),
+        (lambda join: join.throttle(cpu=0.5), r"work is bounded, and such joins cannot go on"),
+    ],
+)
+def test_what_cannot_go_on_says_so(
+    stages: Stages, spark: SparkSession, other: Any, said: str
+) -> None:
+    join, batches = joined("exact"), cut(workload("exact"), 1)
+    if "savepoint" not in SAVED:
+        stages.run(join, batches, 1)
+        SAVED["savepoint"] = stages.folder / "savepoint-1"
+    files = Files(stages.folder / "other")
+    files.write(batches)
+    with pytest.raises(ss.StreamshedError, match=said):
+        other(join).stream(files.frames(spark), resume=str(SAVED["savepoint"]))
+    with pytest.raises(ss.StateError, match=r"'nowhere', but there is no savepoint .*; write one"):
+        join.stream(files.frames(spark), resume="nowhere")
+    with pytest.raises(ss.InputError, match=r"there is a savepoint in .* already; give another"):
+        write_savepoint(spark, "anything", str(SAVED["savepoint"]))
