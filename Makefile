@@ -12,7 +12,7 @@ LOCK_ARGS ?=
 
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help setup demo test test-slow lint docs lock clean
+.PHONY: help setup demo test test-slow test-compat lint docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -42,6 +42,11 @@ test-slow: setup  ## the long suites
 		tests/test_queue.py tests/test_pacing.py tests/test_throttle.py tests/lab/baselines \
 		tests/lab/network $(PYTEST_ARGS)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+# Another Python: make test-compat PYTHON=python3.13. One Spark alone: make test-compat SPARKS=4.1
+SPARKS ?= 4.1 4.2 4.3
+test-compat: setup  ## the tests on Spark with every version that is supported, an environment each
+	PYTEST_ARGS="$(PYTEST_ARGS)" scripts/test-compat.sh $(SPARKS)
 
 lint: setup  ## ruff, mypy, and the layers of the package
 	$(BIN)/ruff check .
