@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamshed.columns import no_rows
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, owned
-from streamshed.engine.checkpoint import KEYS, ROWS, TIME, Snapshot
+from streamshed.engine.checkpoint import KEYS, ROWS, TIME, SegmentName, Snapshot
 from streamshed.engine.ingest import Ingest, InputRows
 from streamshed.engine.payload import PLACE_BITS, PLACE_OFFSET, Payload, places_in
 from streamshed.kernels.compiling import driver, loop
@@ -49,20 +49,11 @@ def read_again(ingest: Ingest, payloads: list[Payload], snapshot: Snapshot) -> R
         for position, stream in enumerate(ingest.plan.streams)
     ]
     arrays = snapshot.head.arrays
-    stored, arrived = arrays[ROWS], arrays[ROWS]["number"] & _NUMBER
-    found = [NO_NUMBERS]
-    origin = stored["number"] >> _INPUT_BITS
-    segment_of = (origin << PLACE_BITS) + (stored["payload"] >> PLACE_BITS)
-    by_segment = np.flatnonzero(arrived)
-    by_segment = by_segment[np.argsort(segment_of[by_segment], kind="stable")]
-    sorted_segments = segment_of[by_segment]
+    arrived, found = arrays[ROWS]["number"] & _NUMBER, [NO_NUMBERS]
     wanted = [dict(sealed) for sealed in snapshot.head.numbers["sealed"]]
-    for (position, number), segment in snapshot.segments.items():
-        payload = payloads[position]
+    for (position, number), numbers, offsets in rows_by_segment(snapshot):
+        payload, segment = payloads[position], snapshot.segments[position, number]
         payload.unseal(number, segment.select(payload.schema.names), wanted[position][number])
-        here = (position << PLACE_BITS) + number
-        numbers = by_segment[slice(*np.searchsorted(sorted_segments, (here, here + 1)))]
-        offsets = stored["payload"][numbers] & PLACE_OFFSET
         rows = ingest.read(position, segment, NO_NUMBERS)
         if TIME in segment.schema.names:
             rows = rows._replace(time=segment.column(TIME).to_numpy())
@@ -80,6 +71,22 @@ def read_again(ingest: Ingest, payloads: list[Payload], snapshot: Snapshot) -> R
     # If nothing is kept of keys, each may have the number of its first row.
     keys = arrays[KEYS][of_rows].astype(np.int64) if KEYS in arrays else of_rows
     return Rows(batch, arrived[of_rows] - 1, of_rows, keys)
+
+
+def rows_by_segment(
+    snapshot: Snapshot,
+) -> Iterator[tuple[SegmentName, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """For each segment of users' rows the numbers of those that are stored, and where they are."""
+    stored = snapshot.head.arrays[ROWS]
+    origin = stored["number"] >> _INPUT_BITS
+    segment_of = (origin << PLACE_BITS) + (stored["payload"] >> PLACE_BITS)
+    by_segment = np.flatnonzero(stored["number"] & _NUMBER)
+    by_segment = by_segment[np.argsort(segment_of[by_segment], kind="stable")]
+    sorted_segments = segment_of[by_segment]
+    for position, number in snapshot.segments:
+        here = (position << PLACE_BITS) + number
+        numbers = by_segment[slice(*np.searchsorted(sorted_segments, (here, here + 1)))]
+        yield (position, number), numbers, stored["payload"][numbers] & PLACE_OFFSET
 
 
 def kept(

@@ -23,10 +23,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from streamshed.engine.build import build_operator
-from streamshed.engine.checkpoint import ARRIVAL, MARK, Snapshot, from_ipc
+from streamshed.engine.checkpoint import Snapshot, from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
 from streamshed.engine.operator import Operator
-from streamshed.engine.payload import live_offsets
+from streamshed.engine.restore import rows_by_segment
 from streamshed.errors import InputError, SpecError, StateError
 from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPORTANCE, Memory
 from streamshed.plan.plan import Plan, StreamPlan
@@ -161,12 +161,10 @@ def _snapshot(entries: Iterable[tuple[Any, Any]]) -> Snapshot:
 
 def _held_rows(snapshot: Snapshot) -> Iterator[tuple[int, int, pa.Table]]:
     """The rows of a state: for each segment its input, its number, and those that are held."""
-    for (position, number), segment in snapshot.segments.items():
-        offsets = live_offsets(segment.num_rows, snapshot.live.get((position, number)))
+    for (position, number), _, offsets in rows_by_segment(snapshot):
         if len(offsets):
-            rows = pa.Table.from_batches([segment]).take(pa.array(offsets))
-            besides = [name for name in (ARRIVAL, MARK) if name in rows.column_names]
-            yield position, number, rows.drop_columns(besides)
+            segment = pa.Table.from_batches([snapshot.segments[position, number]])
+            yield position, number, segment.take(pa.array(np.sort(offsets)))
 
 
 def _offsets(session: SparkSession, checkpoint: str) -> list[str]:
@@ -290,4 +288,4 @@ class Resumed:
                 counts[place] += before
         if join.loss is not None:
             for name in ("exact", "certain", "seen"):
-                join.loss.state.total[name] = join.made
+                join.loss.sums.total[name] = join.made
