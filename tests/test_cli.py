@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
 import zipfile
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from streamshed import StreamshedError, cli, join, terminal
+from streamshed import StreamshedError, __version__, cli, join, terminal
 
 WINDOW = ["--on", "k", "--within", "10 minutes", "--time", "ts"]
 
@@ -235,18 +237,57 @@ def test_workers_of_spark_are_this_python_with_this_package(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     terminal.prepare_spark()
     terminal.prepare_spark()
-    package = Path(cli.__file__).parents[1]
+    package = Path(cli.__file__).parents[2]
     assert os.environ["PYTHONPATH"] == f"{package}{os.pathsep}elsewhere"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_doctor_says_what_is_there(monkeypatch, tmp_path):
+def test_doctor_says_what_is_there_and_what_to_do(monkeypatch, tmp_path):
     shown = run("doctor").stdout
-    for words in ("python", "numba", "pyarrow", "java", "kernels", "cached"):
+    for words in (
+        "python",
+        "numba",
+        "pyarrow",
+        "java",
+        "kernel cache",
+        "/dev/shm",
+        "cores",
+        "port",
+    ):
         assert words in shown
-    assert "shared key" in shown
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    assert "not found" in run("doctor").stdout
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "python"))
+    monkeypatch.setenv("STREAMSHED_CACHE", "off")
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
+    found = {check["what"]: check for check in json.loads(run("doctor", "--json", code=1).stdout)}
+    assert found["java"]["state"] == "bad"
+    assert "set JAVA_HOME" in found["java"]["remedy"]
+    assert f"export PYSPARK_PYTHON={sys.executable}" in found["python of workers"]["remedy"]
+    assert "STREAMSHED_CACHE" in found["kernel cache"]["remedy"]
+    assert "SPARK_LOCAL_IP" in found["host name"]["remedy"]
+
+
+def test_the_version():
+    assert run("--version").stdout == f"streamshed {__version__}\n"
+
+
+def test_replay_of_folders_and_patterns_and_a_ledger_as_json(files, tmp_path):
+    _, tables = files
+    for name, table in tables.items():
+        (tmp_path / name).mkdir()
+        for part in range(4):
+            piece = table.slice(50 * part, 50)
+            pq.write_table(piece, tmp_path / name / f"{part}.parquet")
+    (tmp_path / "a" / "_ignored").mkdir()
+    pq.write_table(tables["a"], tmp_path / "a" / "_ignored" / "0.parquet")
+    inputs = [f"a={tmp_path / 'a'}", f"b={tmp_path / 'b'}/[0-9].parquet"]
+    expected = SAID.count(tables)
+    assert run("replay", *inputs, *WINDOW).stdout.strip() == str(expected)
+    found = json.loads(run("replay", *inputs, *WINDOW, "--json").stdout)
+    assert found["results"] == expected.results
+    assert found["streams"]["a"]["arrived"] == 200
+    gone = ["a=" + str(tmp_path / "no*.parquet"), inputs[1]]
+    assert "there are no Parquet files at" in run("replay", *gone, *WINDOW, code=2).stderr
 
 
 def test_help_needs_neither_compiler_nor_arrow():
@@ -275,7 +316,7 @@ def test_other_errors_are_not_hidden(monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cli, "_version", broken)
+    monkeypatch.setattr(cli.doctor, "version", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         run("doctor")
     assert not issubclass(RuntimeError, StreamshedError)

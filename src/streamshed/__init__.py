@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamshed import policies
     from streamshed.database import postgres
     from streamshed.estimates import Estimate
+    from streamshed.jobs import Job
     from streamshed.ledger import Ledger
     from streamshed.relations import relation, table
     from streamshed.replay import Replay
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Estimate",
     "InputError",
+    "Job",
     "Join",
     "Ledger",
     "Replay",
@@ -52,6 +54,7 @@ __all__ = [
 
 _HEAVY = {
     "Estimate": "estimates",
+    "Job": "jobs",
     "Ledger": "ledger",
     "Replay": "replay",
     "Session": "session",

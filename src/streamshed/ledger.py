@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -181,6 +181,18 @@ class Ledger:
             for part in fields(StreamLedger)
         }
         return pa.table({"stream": names, **counts})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ledger as plain values, with recall, for JSON.
+
+        Examples:
+            >>> Ledger({"a": StreamLedger(arrived=1, stored=1)}, results=0).to_dict()["streams"]
+            {'a': {'arrived': 1, 'stored': 1, 'expired': 0, 'shed': 0, 'filtered': 0, \
+'late': 0, 'queued': 0}}
+        """
+        plain = asdict(self)
+        plain["streams"] = {str(name): counts for name, counts in plain["streams"].items()}
+        return {**plain, "recall": None if self.recall is None else asdict(self.recall)}
 
     def __str__(self) -> str:
         shown = self._shown()

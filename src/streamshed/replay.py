@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -98,9 +98,24 @@ def replay_batches(spec: Spec, data: Mapping[str, Any], order: Order = "time") -
     return Batches(_Running(spec, data, order, keep_late=False))
 
 
-def count(spec: Spec, data: Mapping[str, Any], order: Order = "time") -> Ledger:
-    """Run a join without building its results; returns the ledger, which counts them."""
+def count(
+    spec: Spec,
+    data: Mapping[str, Any],
+    order: Order = "time",
+    watch: Callable[[Operator], None] | None = None,
+    chunk: int = CHUNK,
+) -> Ledger:
+    """Run a join without building its results; returns the ledger, which counts them.
+
+    Args:
+        spec: the join.
+        data: the input of each stream.
+        order: whether the rows of tables are joined in the order of their time, or as they stand.
+        watch: is shown the operator after each batch, instead of a progress bar.
+        chunk: rows of each input that are read at once.
+    """
     running = _Running(spec, data, order, counting=True, keep_late=False)
+    running.watch, running.chunk = watch, chunk
     for _ in running.results():
         pass
     return running.operator.ledger()
@@ -178,6 +193,8 @@ class _Running:
         if counting and not self.operator.checked:
             self.operator.count_only()
         self.counting = counting
+        self.watch: Callable[[Operator], None] | None = None
+        self.chunk = CHUNK
         self.late: list[list[pa.RecordBatch]] | None = None
         if keep_late:
             self.late = [[] for _ in self.sources]
@@ -211,15 +228,18 @@ class _Running:
     def _results(self) -> Iterator[pa.RecordBatch]:
         """The results as they are made."""
         feeds = [
-            _Feed(position, source, self.operator, self.whole)
+            _Feed(position, source, self.operator, self.whole, self.chunk)
             for position, source in enumerate(self.sources)
         ]
-        with _progress(self.sources) as advance, closing(self.operator):
+        shown = self.sources if self.watch is None else []
+        with _progress(shown) as advance, closing(self.operator):
             for batch in _batches(feeds):
                 yield from self._found(self.operator.process(batch))
                 if not self.whole:
                     self.operator.compact()
                 advance(batch.time.size)
+                if self.watch is not None:
+                    self.watch(self.operator)
             yield from self._found(self.operator.finish())
         self._warn()
 
@@ -293,6 +313,7 @@ class _Feed:
     source: Source
     operator: Operator
     whole: bool
+    chunk: int
     at_end: bool = False
     pending: InputRows | None = None
     rows: pa.RecordBatch | None = None
@@ -307,8 +328,8 @@ class _Feed:
         """The rows in pieces of a good size, with their places if they have any yet."""
         for rows in self.source.batches():
             segment = self._payload().put(rows) if self.whole else None
-            for start in range(0, rows.num_rows, CHUNK):
-                piece = rows.slice(start, CHUNK)
+            for start in range(0, rows.num_rows, self.chunk):
+                piece = rows.slice(start, self.chunk)
                 place = np.arange(start, start + piece.num_rows, dtype=np.int64)
                 yield piece, NOWHERE if segment is None else places_in(segment, place)
 
@@ -371,7 +392,7 @@ def _progress(sources: Sequence[Source]) -> Iterator[_Advance]:
     def advance(rows: int) -> None:
         nonlocal done
         done += rows
-        if not shown and sys.stderr.isatty() and time.monotonic() - started > 1:
+        if sources and not shown and sys.stderr.isatty() and time.monotonic() - started > 1:
             known = [source.rows for source in sources if source.rows is not None]
             shown.extend(_bar(sum(known) if len(known) == len(sources) else None))
         if shown:

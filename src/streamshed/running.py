@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamshed.plan.plan import Plan
     from streamshed.replay import Batches, Replay
     from streamshed.session import Session
+    from streamshed.tuning import Tuning
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,6 +150,47 @@ class Running:
         runtime = importlib.import_module("streamshed.replay")
         ledger: Ledger = runtime.count(*with_table(self._spec, given), order)
         return ledger
+
+    def tune(
+        self,
+        data: Any = None,
+        /,
+        *more: Any,
+        recall: float = 0.95,
+        policies: Sequence[str] | None = None,
+        budgets: Sequence[int] | None = None,
+        sample: float | None = None,
+        order: Literal["time", "arrival"] = "time",
+        **streams: Any,
+    ) -> Tuning:
+        """Try policies and budgets on an archive, and recommend one for a wanted recall.
+
+        Args:
+            data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
+            more: Not allowed; name several inputs.
+            recall: The part of all results that is wanted.
+            policies: The policies to try; by default up to five that fit the join.
+            budgets: Rows of all streams together to try; by default six parts of the most rows
+                that the join holds without a budget.
+            sample: The part of all keys to try them on; by default all, or as many as take about a
+                minute.
+            order: The order of the rows of tables and frames; see `replay`.
+            streams: Or the input of each stream.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> rows = pa.table({"k": [i * i % 97 for i in range(2000)], "ts": range(2000)})
+            >>> joined = join("a", "b").on("k").within(200, time="ts")
+            >>> tuned = joined.tune(a=rows, b=rows, recall=0.3, policies=["random"])
+            >>> tuned.join.shed("random") == tuned.join
+            True
+        """
+        given = self._named_inputs(data, more, streams, "tune")
+        tuned: Tuning = importlib.import_module("streamshed.tuning").tune(
+            self._spec, given, recall, policies, budgets, sample, order
+        )
+        return tuned
 
     def open(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from glob import glob
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -185,20 +186,51 @@ def _whole(name: str, table: pa.Table) -> Source:
 def _parquet(name: str, path: Path) -> Source:
     import pyarrow.parquet as pq
 
-    try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(
-            f"{name}: {str(path)!r} cannot be read as a Parquet file ({error}); check the"
-            " path, or read the data yourself and give an Arrow table"
-        ) from error
+    def opened(file: Path) -> Any:
+        try:
+            return pq.ParquetFile(file)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InputError(
+                f"{name}: {str(file)!r} cannot be read as a Parquet file ({error}); check the"
+                " path, or read the data yourself and give an Arrow table"
+            ) from error
+
+    files = [opened(file) for file in parquet_files(name, path)]
+    schema = files[0].schema_arrow
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        for batch in file.iter_batches(_BATCH, columns=columns):
-            # A name before a dot stands for all that begins with it, and the order is the file's.
-            yield batch.select(columns)
+        wanted = pa.schema([schema.field(column) for column in columns])
+        for file in files:
+            for batch in file.iter_batches(_BATCH, columns=columns):
+                # A name before a dot stands for all that begins with it, and the order is the
+                # file's.
+                found = batch.select(columns)
+                yield found if len(files) == 1 else _checked(name, wanted, found)
 
-    return Source(name, file.schema_arrow, read, whole=False, rows=file.metadata.num_rows)
+    return Source(name, schema, read, False, sum(file.metadata.num_rows for file in files))
+
+
+def parquet_files(name: str, path: Path) -> list[Path]:
+    """The files that a path names: itself, those of a folder, or those that match a pattern.
+
+    Files come in the order of their names; those that begin with a dot or an underscore, and those
+    in such folders, are left out, as Spark does.
+    """
+    if path.exists() and not path.is_dir():
+        return [path]
+    if path.is_dir():
+        found = [
+            file
+            for file in sorted(path.rglob("*.parquet"))
+            if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+        ]
+    elif any(sign in str(path) for sign in "*?["):
+        found = [Path(file) for file in sorted(glob(str(path), recursive=True))]
+    else:
+        return [path]
+    if not found:
+        raise InputError(f"{name}: there are no Parquet files at {str(path)!r}; check the path")
+    return found
 
 
 def _growing(name: str, table: Postgres) -> Source:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from streamshed.errors import StreamshedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streamshed.ledger import Ledger
 
 
 @contextmanager
@@ -33,6 +40,11 @@ def print_table(table: Table, *lines: str) -> None:
     console.print(table)
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def print_ledger(ledger: Ledger, as_json: bool) -> None:
+    """Print a ledger, as text or as a line of JSON."""
+    print(json.dumps(ledger.to_dict()) if as_json else ledger)
 
 
 def prepare_spark() -> None:
@@ -68,3 +80,21 @@ def java_version() -> tuple[int, str]:
         return 0, "not found; Spark needs Java 17 or later"
     number = re.search(r'version "(\d+)', told.stderr)
     return int(number[1]) if number else 0, told.stderr.splitlines()[0]
+
+
+@contextmanager
+def spark_session(purpose: str) -> Iterator[SparkSession]:
+    """Spark where it is said to be, or else here; nothing is left of it at the end."""
+    prepare_spark()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"streamshed {purpose}")
+    if "MASTER" in os.environ:
+        builder = builder.master(os.environ["MASTER"])
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(name, "false")
+    session = builder.config("spark.log.level", "ERROR").getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()

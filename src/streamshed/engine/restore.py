@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from streamshed.columns import no_rows
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, owned
@@ -87,6 +88,14 @@ def rows_by_segment(
         here = (position << PLACE_BITS) + number
         numbers = by_segment[slice(*np.searchsorted(sorted_segments, (here, here + 1)))]
         yield (position, number), numbers, stored["payload"][numbers] & PLACE_OFFSET
+
+
+def stored_rows(snapshot: Snapshot) -> Iterator[tuple[SegmentName, pa.Table]]:
+    """The users' rows that are stored, segment by segment."""
+    for name, _, offsets in rows_by_segment(snapshot):
+        if len(offsets):
+            rows = pa.Table.from_batches([snapshot.segments[name]])
+            yield name, rows.take(pa.array(np.sort(offsets)))
 
 
 def kept(

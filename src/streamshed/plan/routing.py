@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from streamshed.conditions import Near
-from streamshed.plan.plan import Plan
+from streamshed.errors import SpecError
+from streamshed.plan.plan import Plan, RelationPlan
 
 
 def axes_of(plan: Plan) -> list[Sequence[int]]:
@@ -21,6 +22,42 @@ def axes_of(plan: Plan) -> list[Sequence[int]]:
         return []
     apart = not isinstance(plan.pairwise, Near)
     return [[position if apart else 0] for position in range(len(plan.streams))]
+
+
+def check_shards(plan: Plan, shards: int | None) -> None:
+    """Refuse a number of shards into which a join cannot be divided."""
+    if shards is None:
+        return
+    if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
+        raise SpecError(f"shards is {shards!r}; give a whole number of at least 1")
+    if shards > 1 and any(stream.last is not None for stream in plan.streams):
+        raise SpecError(
+            f"shards is {shards}, but .last(…) counts the rows of a whole stream, which no single"
+            " shard sees; leave shards out, or give time windows with .within(…)"
+        )
+    apart = plan.through is not None and not by_one_key(plan, plan.through)
+    if apart and shards > 1 and plan.through is not None and plan.through.relation.grows:
+        raise SpecError(
+            f"shards is {shards}, but the changes of relation {plan.through.relation.name!r} have"
+            " no end, so that it is not known to which shards rows belong; leave shards out"
+        )
+    smallest = smallest_budget(plan)
+    if smallest is not None and shards > smallest:
+        raise SpecError(
+            f"shards is {shards}, but the smallest budget is {smallest} rows, less than one for"
+            " each shard; give fewer shards, or a larger budget"
+        )
+
+
+def smallest_budget(plan: Plan) -> int | None:
+    """The smallest number of rows that anything in a join may hold, if anything is bounded."""
+    budgets = [stream.rows for stream in plan.streams if stream.rows is not None]
+    return min([*budgets, *([] if plan.total is None else [plan.total])], default=None)
+
+
+def by_one_key(plan: Plan, through: RelationPlan) -> bool:
+    """Whether all streams equal the same columns of a relation, and so share a key."""
+    return len({*through.keys}) == 1 and len({stream.key_types for stream in plan.streams}) == 1
 
 
 def best_shares(

@@ -11,29 +11,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from streamshed.engine.build import build_operator
-from streamshed.engine.checkpoint import Snapshot, from_ipc
+from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
 from streamshed.engine.operator import Operator
-from streamshed.engine.restore import rows_by_segment
+from streamshed.engine.restore import stored_rows
 from streamshed.errors import InputError, SpecError, StateError
 from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPORTANCE, Memory
 from streamshed.plan.plan import Plan, StreamPlan
 from streamshed.spark.late import checked_folder, file_system
-from streamshed.spark.sharding import Sharding
-from streamshed.spark.shared_memory import CacheFolder
-from streamshed.spark.store import STATE, Store
+from streamshed.spark.store import STATE, snapshot_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,9 +96,9 @@ def write_savepoint(
     heads = []
     for shard, label in enumerate(labels):
         entries = state.where(f.col("shard") == label).toLocalIterator()
-        snapshot = _snapshot((tuple(row.key), tuple(row.value)) for row in entries)
+        snapshot = snapshot_of((tuple(row.key), row.value.bytes) for row in entries)
         heads.append(snapshot.head)
-        for position, number, held in _held_rows(snapshot):
+        for (position, number), held in stored_rows(snapshot):
             folder = f"{root}/rows/{position}"
             system.create_dir(folder, recursive=True)
             pq.write_table(held, f"{folder}/{shard}-{number}.parquet", filesystem=system)
@@ -139,32 +136,6 @@ def _operator(session: SparkSession, checkpoint: str, asked: int | None) -> int:
             " query over what .stream() returns"
         )
     return int(found[0])
-
-
-@dataclass(frozen=True)
-class _Entries:
-    """The state of a shard, to be read only."""
-
-    values: dict[Any, Any]
-
-    def getMapState(self, name: str, key: str, value: str) -> _Entries:  # noqa: N802 - Spark's name
-        return self
-
-    def iterator(self) -> Iterator[Any]:
-        return iter(self.values.items())
-
-
-def _snapshot(entries: Iterable[tuple[Any, Any]]) -> Snapshot:
-    """The state of a shard from what the state store has of it."""
-    return Store(_Entries(dict(entries)), Sharding(1)).read(CacheFolder(None, ""))
-
-
-def _held_rows(snapshot: Snapshot) -> Iterator[tuple[int, int, pa.Table]]:
-    """The rows of a state: for each segment its input, its number, and those that are held."""
-    for (position, number), _, offsets in rows_by_segment(snapshot):
-        if len(offsets):
-            segment = pa.Table.from_batches([snapshot.segments[position, number]])
-            yield position, number, segment.take(pa.array(np.sort(offsets)))
 
 
 def _offsets(session: SparkSession, checkpoint: str) -> list[str]:

@@ -68,16 +68,21 @@ def check_python(session: SparkSession) -> None:
     if context is None or not context.master.startswith("local"):
         return
     python = str(context.pythonExec)
-    found = shutil.which(python)
-    if found is not None and _same_environment(found, sys.executable):
-        return
-    problem = _problem(found)
+    problem = problem_of_workers(python)
     if problem is not None:
         raise InputError(
             f"Spark's Python workers are {python!r}, {problem}, and this Python is"
             f" {sys.executable}; before the session starts, set PYSPARK_PYTHON={sys.executable}"
             " (in Python: os.environ['PYSPARK_PYTHON'] = sys.executable)"
         )
+
+
+def problem_of_workers(python: str) -> str | None:
+    """Why a Python cannot be that of local workers, if it cannot."""
+    found = shutil.which(python)
+    if found is not None and _same_environment(found, sys.executable):
+        return None
+    return _problem(found)
 
 
 def _same_environment(one: str, other: str) -> bool:

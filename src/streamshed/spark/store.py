@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from streamshed.spark.sharding import Sharding
 from streamshed.spark.shared_memory import CacheFolder
 
 STATE = "join"
+"""The name of the state in Spark's store."""
 KEY = "stream int, number long, part int"
 VALUE = "about string, bytes binary"
 """One map holds everything: each state that Spark opens costs as much as a thousand rows."""
@@ -70,6 +72,24 @@ class Begin(Protocol):
 
 _live: dict[str, Live] = {}
 """The joins that this worker process has released and still has at hand, by token."""
+
+
+def snapshot_of(entries: Iterable[tuple[tuple[int, int, int], bytes]]) -> Snapshot:
+    """The state of a shard, of the entries that the state store has of it."""
+    found: dict[SegmentName, dict[int, bytes]] = {}
+    for (stream, number, part), some in entries:
+        found.setdefault((stream, number), {})[part] = bytes(some)
+    head = found.pop(HEAD[:2])
+    snapshot = Snapshot(Head.from_bytes(b"".join(head[part] for part in range(len(head)))))
+    log: dict[int, pa.RecordBatch] = {}
+    for name, parts in found.items():
+        rows = from_ipc(b"".join(parts[part] for part in range(len(parts))))
+        if name[0] == LOG:
+            log[name[1]] = rows
+        else:
+            snapshot.segments[name] = rows
+    snapshot.head.arrays.update(ArrayLog.read(snapshot.head.numbers[_LOG], log))
+    return snapshot
 
 
 class Store:
@@ -118,27 +138,16 @@ class Store:
                 log = ArrayLog.from_saved(left[1].head.numbers[_LOG], join.head().arrays)
                 return Live(join, cached, version, parts, log)
         folder = CacheFolder.create(lineage)
-        snapshot = self.read(folder)
+        snapshot = self._read(folder)
         log = ArrayLog.from_saved(snapshot.head.numbers[_LOG], snapshot.head.arrays)
         join = restore_operator(plan, snapshot, folder.memory)
         return Live(join, folder, version, parts, log)
 
-    def read(self, folder: CacheFolder) -> Snapshot:
+    def _read(self, folder: CacheFolder) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
-        found: dict[SegmentName, dict[int, bytes]] = {}
-        for (stream, number, part), (_, some) in self.state.iterator():
-            found.setdefault((stream, number), {})[part] = bytes(some)
-        head = found.pop(HEAD[:2])
-        snapshot = Snapshot(Head.from_bytes(b"".join(head[part] for part in range(len(head)))))
-        entries: dict[int, pa.RecordBatch] = {}
-        for name, parts in found.items():
-            rows = from_ipc(b"".join(parts[part] for part in range(len(parts))))
-            if name[0] == LOG:
-                entries[name[1]] = rows
-                continue
+        snapshot = snapshot_of((key, some) for key, (_, some) in self.state.iterator())
+        for name, rows in snapshot.segments.items():
             folder.write_segment(name, rows)
-            snapshot.segments[name] = rows
-        snapshot.head.arrays.update(ArrayLog.read(snapshot.head.numbers[_LOG], entries))
         return snapshot
 
     def save(self, state: Live) -> int:

@@ -16,9 +16,15 @@ from streamshed.engine.build import build_operator
 from streamshed.engine.memory import within_memory
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, listed
-from streamshed.plan.plan import Plan, RelationPlan
+from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
-from streamshed.plan.routing import axes_of, best_shares
+from streamshed.plan.routing import (
+    axes_of,
+    best_shares,
+    by_one_key,
+    check_shards,
+    smallest_budget,
+)
 from streamshed.sources import spark_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.hypercube import shards_of
@@ -193,38 +199,16 @@ def _arrow(name: str, frame: Any) -> pa.Schema:
 
 
 def _sharding(session: SparkSession, plan: Plan, shards: int | None) -> Sharding:
-    by_rows = any(stream.last is not None for stream in plan.streams)
-    budgets = [s.rows for s in plan.streams if s.rows is not None]
-    smallest = min([*budgets, *([plan.total] if plan.total is not None else [])], default=None)
-    apart = plan.through is not None and not _by_one_key(plan, plan.through)
+    check_shards(plan, shards)
     own = Sharding(partitions(session), cores=cores(session))
-    if shards is None:
-        if by_rows or apart:
-            return replace(own, shards=1)
-        return replace(own, most=MOST if smallest is None else smallest)
-    if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
-        raise SpecError(f"shards is {shards!r}; give a whole number of at least 1")
-    if by_rows and shards > 1:
-        raise SpecError(
-            f"shards is {shards}, but .last(…) counts the rows of a whole stream, which no single"
-            " shard sees; leave shards out, or give time windows with .within(…)"
-        )
-    if apart and shards > 1 and plan.through is not None and plan.through.relation.grows:
-        raise SpecError(
-            f"shards is {shards}, but the changes of relation {plan.through.relation.name!r} have"
-            " no end, so that it is not known to which shards rows belong; leave shards out"
-        )
-    if smallest is not None and shards > smallest:
-        raise SpecError(
-            f"shards is {shards}, but the smallest budget is {smallest} rows, less than one for"
-            " each shard; give fewer shards, or a larger budget"
-        )
-    return replace(own, shards=shards)
-
-
-def _by_one_key(plan: Plan, through: RelationPlan) -> bool:
-    """Whether all streams equal the same columns of a relation, and so share a key."""
-    return len({*through.keys}) == 1 and len({stream.key_types for stream in plan.streams}) == 1
+    if shards is not None:
+        return replace(own, shards=shards)
+    by_rows = any(stream.last is not None for stream in plan.streams)
+    apart = plan.through is not None and not by_one_key(plan, plan.through)
+    if by_rows or apart:
+        return replace(own, shards=1)
+    smallest = smallest_budget(plan)
+    return replace(own, most=MOST if smallest is None else smallest)
 
 
 def needed_columns(frame: DataFrame, plan: Plan, position: int) -> tuple[DataFrame, dict[str, str]]:

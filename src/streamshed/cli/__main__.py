@@ -1,0 +1,5 @@
+"""`python -m streamshed.cli`."""
+
+from streamshed.cli import main
+
+main()

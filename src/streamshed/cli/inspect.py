@@ -1,0 +1,41 @@
+"""The command `inspect`."""
+
+from __future__ import annotations
+
+import json as json_
+from typing import Annotated
+
+import typer
+
+from streamshed.cli.app import app
+from streamshed.terminal import spark_session
+
+
+@app.command()
+def inspect(
+    checkpoint: Annotated[str, typer.Argument(help="The folder of the checkpoint.")],
+    budget: Annotated[
+        int | None, typer.Option(help="Say what a budget of so many rows would change.", min=1)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Show what a job holds, stopped or running, from its checkpoint.
+
+    Rows, bytes and the oldest row by stream and shard, the heaviest keys by hash, and the ledger;
+    never what stands in rows.
+    """
+    with spark_session("inspect") as spark:
+        from streamshed.spark.inspection import inspect as look
+
+        spark.conf.set("spark.sql.shuffle.partitions", "4")
+        found = look(spark, checkpoint)
+    if json:
+        typer.echo(json_.dumps([one.to_dict() for one in found]))
+        return
+    for one in found:
+        typer.echo(str(one))
+        if budget is not None:
+            typer.echo(
+                f"under a budget of {budget:,} rows {one.evicted_by(budget):,} of the "
+                f"{one.rows:,} rows would be evicted with the next batch"
+            )

@@ -1,0 +1,176 @@
+"""The command `replay`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamshed.cli.app import app
+from streamshed.errors import SpecError, StreamshedError
+from streamshed.join import Join, join
+from streamshed.spec import too_few
+from streamshed.terminal import print_ledger
+
+if TYPE_CHECKING:
+    from streamshed.ledger import Ledger
+
+
+@app.command()
+def replay(
+    streams: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=PATH…",
+            help="The streams: names, and Parquet files, folders or patterns of them.",
+        ),
+    ],
+    on: Annotated[
+        list[str],
+        typer.Option(help="A key column, or STREAM=COLUMN; several make one key."),
+    ],
+    within: Annotated[
+        str | None,
+        typer.Option(help="The time window: '10 minutes', or a number for integer times."),
+    ] = None,
+    last: Annotated[int | None, typer.Option(help="Or a window of the last rows.")] = None,
+    time: Annotated[
+        list[str] | None, typer.Option(help="The time column, or STREAM=COLUMN for each.")
+    ] = None,
+    late: Annotated[str, typer.Option(help="How late rows may come.")] = "0",
+    clock: Annotated[str, typer.Option(help="Who sets the clock: min or max.")] = "min",
+    by: Annotated[
+        str | None,
+        typer.Option(help="The column that names the streams, for a single input."),
+    ] = None,
+    keep_rows: Annotated[int | None, typer.Option(help="Rows that each stream may keep.")] = None,
+    keep_total: Annotated[int | None, typer.Option(help="Rows that all may keep together.")] = None,
+    keep_memory: Annotated[
+        str | None, typer.Option(help="Or the memory that all may take, such as '500 MB'.")
+    ] = None,
+    shed: Annotated[str | None, typer.Option(help="The policy that evicts rows.")] = None,
+    shed_column: Annotated[
+        str | None, typer.Option(help="Or the column whose lowest values are evicted first.")
+    ] = None,
+    partial: Annotated[
+        int | None, typer.Option(help="The least number of members of a partial result.")
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(help="STREAM.COLUMN, or STREAM, to have in results; several times for more."),
+    ] = None,
+    estimate: Annotated[
+        float | None, typer.Option(help="The part of keys to follow, to estimate what is missed.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A Parquet file for the results.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the ledger as JSON.")] = False,
+) -> None:
+    """Join Parquet files by a key that all streams share, and print what became of every row.
+
+    Files are read as they stand, those of a folder by their names: sort them by time, or give
+    --late. For equalities between pairs, conditions, relations, queues, throttles, spilling and
+    aggregates use a job file, or Python.
+
+    For example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts
+    """
+    inputs = named_values(streams, "a stream", "clicks=clicks.parquet")
+    if by is None and len(inputs) < 2:
+        raise too_few(tuple(inputs))
+    said = join(by=by) if by is not None else join(*inputs)
+    said = _keyed(said, on, inputs).seed(seed)
+    if within is not None:
+        if not time:
+            raise SpecError("--within needs the time column; give --time COLUMN")
+        said = said.within(
+            _number_or_text(within),
+            time=_one_or_each(time),
+            late=_number_or_text(late),
+            clock=clock,  # type: ignore[arg-type]
+        )
+    if last is not None:
+        said = said.last(last, time=_one_or_each(time) if time and within is None else None)
+    if keep_rows is not None or keep_total is not None or keep_memory is not None:
+        said = said.keep(rows=keep_rows, total=keep_total, memory=keep_memory)
+    if shed is not None or shed_column is not None:
+        said = said.shed(shed, column=shed_column)
+    if partial is not None:
+        said = said.partial(at_least=partial)
+    if estimate is not None:
+        said = said.estimate(rate=estimate)
+    if select:
+        said = said.select(*select)
+    print_ledger(_replayed(said, inputs, out), json)
+
+
+def _replayed(said: Join, inputs: dict[str, str], out: Path | None) -> Ledger:
+    """Run the join, write the results if there is a file for them, and give back the ledger."""
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        ledger = said.count(inputs) if out is None else _written(said, inputs, out)
+    for note in noted:
+        typer.echo(f"note: {note.message}", err=True)
+    return ledger
+
+
+def _written(said: Join, inputs: dict[str, str], out: Path) -> Ledger:
+    import pyarrow.parquet as pq
+
+    batches = said.replay_batches(inputs)
+    # Under another name until it is whole: a run that fails leaves an earlier result alone.
+    unfinished = out.with_name(f".{out.name}.part")
+    try:
+        with pq.ParquetWriter(unfinished, batches.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        unfinished.replace(out)
+    except OSError as error:
+        raise StreamshedError(f"the results cannot be written to {str(out)!r}: {error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return batches.ledger
+
+
+def named_values(said: Iterable[str], what: str, example: str) -> dict[str, str]:
+    """Read NAME=VALUE, each name once."""
+    found: dict[str, str] = {}
+    for text in said:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise SpecError(f"{text!r} is not {what}; write it as {example}")
+        if name in found:
+            raise SpecError(f"{what} named {name!r} was given twice; give every one its own name")
+        found[name] = value
+    return found
+
+
+def _keyed(said: Join, columns: Sequence[str], streams: Collection[str]) -> Join:
+    if not any("=" in column for column in columns):
+        return said.on(*columns)
+    by_stream: dict[str, list[str]] = {}
+    for text in columns:
+        stream = text.partition("=")[0]
+        if stream not in streams and ("." in stream or stream != stream.strip()):
+            raise SpecError(
+                f"--on {text!r}: this command joins by key columns only; give --on COLUMN, or --on "
+                f"STREAM=COLUMN for every stream. In Python it is .on({text!r})"
+            )
+        for stream, column in named_values([text], "a key column", "--on clicks=ad_id").items():
+            by_stream.setdefault(stream, []).append(column)
+    return said.on(**by_stream)
+
+
+def _one_or_each(columns: Sequence[str]) -> str | dict[str, str]:
+    if len(columns) == 1 and "=" not in columns[0]:
+        return columns[0]
+    return named_values(columns, "a time column", "--time clicks=ts")
+
+
+def _number_or_text(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -1,0 +1,88 @@
+"""The commands `run` and `schema`."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamshed.cli.app import app
+from streamshed.cli.replay import named_values
+from streamshed.terminal import print_ledger
+
+if TYPE_CHECKING:
+    from streamshed.jobs import Job
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the job and print its plan; run nothing.")
+    ] = False,
+    page: Annotated[
+        int | None, typer.Option(help="Show the job on a page at this port.", min=0, max=65535)
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address of the page.")] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(help="What the page asks for.", envvar="STREAMSHED_TOKEN"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting of Spark beyond those of the file."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the ledger as JSON.")] = False,
+) -> None:
+    """Run a job on Spark: sources, a join and a sink, as a file describes them.
+
+    SIGTERM and Ctrl-C stop it when the batch at hand is done, a second one at once. Started again
+    it goes on where it stopped.
+    """
+    from streamshed.jobs import Job
+
+    job = Job.load(file)
+    if dry_run:
+        typer.echo(job.hide(job.explain()))
+        return
+    logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
+    beyond = named_values(settings or (), "a setting", "spark.executor.memory=4g")
+    _run(job, beyond, page, host, token, json)
+
+
+def _run(
+    job: Job, settings: dict[str, str], page: int | None, host: str, token: str | None, json: bool
+) -> None:
+    from streamshed.jobs.stopping import wait
+
+    session = job.session(**settings)
+    from streamshed.spark import ledgers
+
+    try:
+        query = job.start(session)
+        shown = None
+        if page is not None:
+            shown = importlib.import_module("streamshed.page").serve(query, page, host, token)
+        try:
+            wait(query)
+        finally:
+            if shown is not None:
+                shown.close()
+        for ledger in ledgers(query).values():
+            print_ledger(ledger, json)
+    finally:
+        session.stop()
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of job files, by which editors complete and check them."""
+    from streamshed.jobs.schema import schema_text
+
+    typer.echo(schema_text(), nl=False)

@@ -1,0 +1,248 @@
+"""What a job holds, read from its checkpoint by Spark's state reader; the job may be running."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamshed.engine.checkpoint import Snapshot
+from streamshed.engine.operator import CORE
+from streamshed.engine.restore import stored_rows
+from streamshed.errors import InputError
+from streamshed.kernels.core import FATES, RESULTS
+from streamshed.ledger import Ledger, StreamLedger
+from streamshed.spark.store import STATE, snapshot_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MOST_KEYS = 10
+_KEPT = 1000
+"""Keys that each shard tells of."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """The rows of a stream in a shard.
+
+    Attributes:
+        shard: its label.
+        stream: the stream, or the value of the column that names it.
+        rows: how many rows are stored.
+        nbytes: their columns, in memory.
+        oldest: the time of the oldest, as text; None if there is none, or it is not a column.
+    """
+
+    shard: int
+    stream: str
+    rows: int
+    nbytes: int
+    oldest: str | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a join of a checkpoint holds; `print` shows it.
+
+    Attributes:
+        operator: the number of Spark's stateful operator.
+        about: what the join is, in the words of its state: keys, windows, budget, policy.
+        held: the rows, by shard and stream.
+        keys: the keys with the most rows, by hash, and how many rows each has.
+        ledger: what became of all rows, without estimates.
+        state_bytes: the bytes in the state store.
+    """
+
+    operator: int
+    about: Mapping[str, str]
+    held: tuple[Held, ...]
+    keys: tuple[tuple[str, int], ...]
+    ledger: Ledger
+    state_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """The rows that are stored."""
+        return sum(one.rows for one in self.held)
+
+    def evicted_by(self, total: int) -> int:
+        """The rows that would be evicted if the join went on with a budget of so many rows."""
+        return max(0, self.rows - total)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        plain = {name: value for name, value in asdict(self).items() if name != "ledger"}
+        return {**plain, "ledger": self.ledger.to_dict()}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.about['streams']}: key {self.about['key']}, budget {self.about['budget']}, "
+            f"policy {self.about['policy']}",
+            f"{self.rows:,} rows, {self.state_bytes:,} bytes in the state store",
+        ]
+        heads = ["shard", "stream", "rows", "bytes", "oldest row"]
+        rows = [
+            [str(one.shard), one.stream, f"{one.rows:,}", f"{one.nbytes:,}", one.oldest or ""]
+            for one in self.held
+        ]
+        wide = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+        lines += [
+            "  ".join(cell.rjust(w) for cell, w in zip(row, wide, strict=True))
+            for row in [heads, *rows]
+        ]
+        if self.keys:
+            lines.append("heaviest keys, by hash")
+            lines += [f"  {key}  {rows:,} rows" for key, rows in self.keys]
+        return "\n".join([*lines, str(self.ledger)])
+
+
+def inspect(spark: SparkSession, checkpoint: str) -> list[Inspection]:
+    """Look into the checkpoint of a query: what each of its joins held after the last batch.
+
+    Args:
+        spark: A session.
+        checkpoint: The folder of the checkpoint.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        found = spark.read.format("state-metadata").load(checkpoint).collect()
+        operators = sorted(
+            {row.operatorId for row in found if row.operatorName.startswith("transformWithState")}
+        )
+        shown = [_inspected(spark, checkpoint, operator) for operator in operators]
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"the checkpoint {checkpoint!r} cannot be read ({reason}); give the folder that the "
+            "query was started with, of which at least one batch is done"
+        ) from error
+    joins = [one for one in shown if one is not None]
+    if not joins:
+        raise InputError(f"the checkpoint {checkpoint!r} holds no state of a join")
+    return joins
+
+
+def _inspected(spark: SparkSession, checkpoint: str, operator: int) -> Inspection | None:
+    reader = spark.read.format("statestore").option("operatorId", operator)
+    frame = reader.option("stateVarName", STATE).load(checkpoint)
+    shards = [json.loads(row.summary) for row in _summaries(frame).collect()]
+    if not shards:
+        return None
+    shards.sort(key=lambda shard: shard["shard"])
+    keys: Counter[str] = Counter()
+    counts: dict[str, StreamLedger] = {}
+    for shard in shards:
+        keys.update(shard["keys"])
+        for stream, fates in shard["counts"].items():
+            before = counts.get(stream, StreamLedger())
+            counts[stream] = StreamLedger(
+                *(getattr(before, part.name) + n for part, n in zip(_FATES, fates, strict=True))
+            )
+    held = tuple(Held(**one) for shard in shards for one in shard["held"])
+    ledger = Ledger(
+        counts,
+        results=sum(shard["results"] for shard in shards),
+        payload_bytes=sum(one.nbytes for one in held),
+    )
+    nbytes = sum(shard["bytes"] for shard in shards)
+    heaviest = tuple(keys.most_common(_MOST_KEYS))
+    return Inspection(operator, shards[0]["about"], held, heaviest, ledger, nbytes)
+
+
+_FATES = fields(StreamLedger)[:FATES]
+
+
+def _summaries(frame: DataFrame) -> DataFrame:
+    """A line of JSON for each shard, made where its state is read."""
+    from pyspark.sql import functions as f
+
+    parts = frame.select(
+        f.col("key.*"),
+        f.col("user_map_key.*"),
+        f.col("user_map_value.bytes").alias("bytes"),
+    )
+    return parts.groupBy(parts.columns[0]).applyInArrow(_summary, "summary string")
+
+
+def _summary(entries: pa.Table) -> pa.Table:
+    """What the state of one shard says."""
+    shard, *key, some = (column.to_pylist() for column in entries.columns)
+    snapshot = snapshot_of(
+        ((stream, number, part), blob)
+        for stream, number, part, blob in zip(*key, some, strict=True)
+    )
+    counts = snapshot.head.arrays[f"{CORE}counts"].reshape(-1, FATES).tolist()
+    said = {
+        "shard": shard[0],
+        "about": {name: snapshot.head.about[name] for name in _ABOUT},
+        "results": int(snapshot.head.arrays["numbers"][RESULTS])
+        - snapshot.head.numbers["rejected"],
+        "counts": dict(zip(_streams(snapshot), counts, strict=False)),
+        "bytes": sum(map(len, some)),
+        "held": [asdict(one) for one in _held(snapshot, shard[0])],
+        "keys": dict(_heaviest(snapshot)),
+    }
+    return pa.table({"summary": [json.dumps(said)]})
+
+
+_ABOUT = ("streams", "key", "times", "windows", "budget", "policy")
+
+
+def _streams(snapshot: Snapshot) -> list[str]:
+    """The names of the streams."""
+    if snapshot.head.names:
+        return [str(name) for name in snapshot.head.names]
+    return snapshot.head.about["streams"].split(", ")
+
+
+def _tables(snapshot: Snapshot) -> Iterator[tuple[int, pa.Table]]:
+    """The rows that are stored, input by input."""
+    found: dict[int, list[pa.Table]] = {}
+    for (position, _), rows in stored_rows(snapshot):
+        found.setdefault(position, []).append(rows)
+    for position in sorted(found):
+        yield position, pa.concat_tables(found[position])
+
+
+def _held(snapshot: Snapshot, shard: int) -> Iterator[Held]:
+    about = snapshot.head.about
+    times = ast.literal_eval(about["times"].rpartition(" as ")[0])
+    by = about["streams"] if snapshot.head.names else None
+    for position, table in _tables(snapshot):
+        parts = {_streams(snapshot)[position]: table} if by is None else _parted(table, by)
+        for stream, rows in parts.items():
+            oldest = None
+            if rows.num_rows and times[position] in rows.column_names:
+                oldest = str(pc.min(rows[times[position]]).as_py())
+            yield Held(shard, stream, rows.num_rows, rows.nbytes, oldest)
+
+
+def _parted(table: pa.Table, by: str) -> dict[str, pa.Table]:
+    values = pc.unique(table[by])
+    return {str(value): table.filter(pc.equal(table[by], value)) for value in values}
+
+
+def _heaviest(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
+    """The keys with the most rows; of a key no more is told than a hash."""
+    counted: Counter[str] = Counter()
+    columns = snapshot.head.about["key"].split("; ")
+    for position, table in _tables(snapshot):
+        names = [name for name in columns[position].split(", ") if name in table.column_names]
+        if not names:
+            continue
+        groups = table.group_by(names).aggregate([([], "count_all")])
+        order = pc.sort_indices(groups, [("count_all", "descending")])[:_KEPT]
+        for row in groups.take(order).to_pylist():
+            text = repr([row[name] for name in names])
+            digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+            counted[digest] += row["count_all"]
+    yield from counted.most_common(_KEPT)

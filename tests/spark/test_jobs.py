@@ -1,0 +1,143 @@
+"""Jobs on Spark: the examples, and how a job ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from streamshed.jobs import Job
+from streamshed.jobs.stopping import wait
+from streamshed.spark import ledger
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "jobs"
+
+
+def events(rows: int, seed: int, **columns: pa.Array) -> pa.Table:
+    random = np.random.default_rng(seed)
+    times = np.sort(random.integers(0, 1800, rows))
+    return pa.table(
+        {
+            "session": random.integers(0, 60, rows),
+            "ts": pa.array(times).cast(pa.timestamp("s")).cast(pa.timestamp("us", tz="UTC")),
+            **columns,
+        }
+    )
+
+
+def run(job: Job, spark) -> None:
+    query = job.start(spark)
+    wait(query)
+    assert ledger(query).balanced
+
+
+@pytest.fixture
+def funnel(tmp_path, monkeypatch):
+    """The folder of the example of files, and its tables."""
+    monkeypatch.setenv("FUNNEL", str(tmp_path))
+    numbers = pa.array(np.arange(300))
+    tables = {
+        "impressions": events(300, 1, ad=numbers),
+        "clicks": events(300, 2, ad=numbers),
+        "orders": events(300, 3, price=numbers.cast(pa.float64())),
+    }
+    for name, table in tables.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(table, tmp_path / name / "0.parquet")
+    return tmp_path, tables
+
+
+def test_the_example_of_files(spark, funnel):
+    folder, tables = funnel
+    job = Job.load(EXAMPLES / "files.toml")
+    run(job, spark)
+    written = spark.read.parquet(str(folder / "results")).toArrow()
+    expected = job.joined.replay(tables).table.to_pylist()
+    found = {
+        (r["ad"], r["clicked"], r["session"], r["price"], r["time"]) for r in written.to_pylist()
+    }
+    assert len(expected) == written.num_rows > 100
+    assert found == {
+        (
+            row["impressions"]["ad"],
+            row["clicks"]["ts"],
+            row["orders"]["session"],
+            row["orders"]["price"],
+            row["time"],
+        )
+        for row in expected
+    }
+
+
+def test_the_example_of_sensors(spark, tmp_path, monkeypatch):
+    monkeypatch.setenv("READINGS", str(tmp_path))
+    table = events(400, 4, heat=pa.array(np.arange(400) / 10))
+    sensors = pa.array([f"s{i % 7}" for i in range(400)])
+    rooms = pa.array([f"r{i % 5}" for i in range(400)])
+    table = table.drop(["session"]).append_column("sensor", sensors).append_column("room", rooms)
+    table = table.select(["sensor", "room", "ts", "heat"])
+    (tmp_path / "in").mkdir()
+    pa.csv.write_csv(table, tmp_path / "in" / "0.csv")
+    job = Job.load(EXAMPLES / "sensors.toml")
+    run(job, spark)
+    lines = [
+        json.loads(line)
+        for file in (tmp_path / "out").glob("*.json")
+        for line in file.read_text().splitlines()
+    ]
+    assert len(lines) == job.joined.count(table).results > 100
+    assert set(lines[0]) == {"key", "time", "members"}
+
+
+def test_the_example_of_conditions(spark, tmp_path, monkeypatch):
+    monkeypatch.setenv("READINGS", str(tmp_path))
+    tables = {}
+    for seed, name in enumerate(("inside", "outside")):
+        heat = pa.array(np.random.default_rng(seed).random(200) * 5)
+        table = events(200, 5 + seed, heat=heat)
+        room = pa.array(np.arange(200) % 3, pa.int32())
+        tables[name] = table.drop(["session"]).append_column("room", room)
+        (tmp_path / name).mkdir()
+        rows = tables[name].to_pylist()
+        text = "\n".join(json.dumps({**row, "ts": row["ts"].isoformat()}) for row in rows)
+        (tmp_path / name / "0.json").write_text(text)
+    job = Job.load(EXAMPLES / "conditions.toml")
+    run(job, spark)
+    figures = spark.read.parquet(str(tmp_path / "figures")).toArrow()
+    expected = job.joined.replay(tables).table
+    assert figures.num_rows > 2
+    assert set(figures["end"].to_pylist()) <= set(expected["end"].to_pylist())
+
+
+def test_a_signal_ends_a_job_after_the_batch(spark, tmp_path, monkeypatch):
+    """The example of rates has no end; the batch that it has begun it commits."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    job = Job.load(EXAMPLES / "rate.toml")
+    for attempt, number in enumerate((signal.SIGTERM, signal.SIGINT)):
+        query = job.start(spark)
+        folder = tmp_path / "streamshed-rate"
+        begun = threading.Thread(
+            target=_signal_when, args=(folder / "offsets", 2 * attempt, number)
+        )
+        begun.start()
+        wait(query)
+        begun.join()
+        assert not query.isActive
+        assert (folder / "commits" / str(2 * attempt)).exists()
+
+
+def _signal_when(folder: Path, batch: int, number: int) -> None:
+    """Send this process a signal once a batch has begun."""
+    for _ in range(1200):
+        if (folder / str(batch)).exists():
+            break
+        threading.Event().wait(0.1)
+    os.kill(os.getpid(), number)

@@ -1,0 +1,205 @@
+"""Tuning: recall against memory, and what is recommended."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import streamshed as ss
+from streamshed import cli
+from streamshed.jobs.rewriting import rewrite
+from streamshed.tuning import _recall
+
+WINDOW = 500
+SAID = ss.join("a", "b").on("k").within(WINDOW, time="ts")
+
+
+def archive(rows: int, seed: int, start: int = 0) -> dict[str, pa.Table]:
+    random = np.random.default_rng(seed)
+    weights = 1 / np.arange(1, 400) ** 0.7
+    return {
+        name: pa.table(
+            {
+                "k": random.choice(399, rows, p=weights / weights.sum()),
+                "ts": start + np.sort(random.integers(0, rows, rows)),
+                "v": random.random(rows),
+            }
+        )
+        for name in "ab"
+    }
+
+
+@pytest.fixture(scope="module")
+def tuned():
+    return SAID.tune(archive(8_000, 1), recall=0.7, policies=["random", "oldest"])
+
+
+def test_the_exact_join_is_measured(tuned):
+    first = archive(8_000, 1)
+    assert tuned.results == SAID.count(first).results
+    # The most rows in windows that are open at once, counted from the times alone.
+    moments = np.arange(8_000)[:, None]
+    held = sum(
+        ((times <= moments) & (times >= moments - WINDOW)).sum(axis=1)
+        for times in (table["ts"].to_numpy()[None, :] for table in first.values())
+    ).max()
+    assert 0.95 * held <= tuned.rows <= 1.02 * held
+
+
+def test_every_cell_is_a_run_of_the_join(tuned):
+    first = archive(8_000, 1)
+    exact = SAID.count(first).results
+    for cell in tuned.cells[::5]:
+        made = SAID.keep(total=cell.rows).shed(cell.policy).count(first).results
+        # The recall leaves out the time in which windows fill.
+        assert abs(cell.recall.value - made / exact) < 0.06
+        assert cell.recall.low <= cell.recall.value <= cell.recall.high
+        assert 0 < cell.keys.value <= 1
+    assert {cell.policy for cell in tuned.cells} == {"random", "oldest"}
+
+
+def test_more_memory_makes_more_results(tuned):
+    for policy in ("random", "oldest"):
+        own = [cell for cell in tuned.cells if cell.policy == policy]
+        assert [one.recall.value for one in own] == sorted(one.recall.value for one in own)
+        assert [one.nbytes for one in own] == sorted(one.nbytes for one in own)
+
+
+def test_the_recommendation_holds_on_what_comes_later(tuned):
+    first, second = archive(8_000, 1), archive(8_000, 2, start=8_000)
+    both = {name: pa.concat_tables([first[name], second[name]]) for name in first}
+    exact = SAID.count(both).results - SAID.count(first).results
+    made = tuned.join.count(both).results - tuned.join.count(first).results
+    assert abs(made / exact - 0.7) < 0.02
+    assert tuned.best is not None
+    assert tuned.join == SAID.keep(total=tuned.best.rows).shed(tuned.best.policy)
+
+
+def test_a_recall_beyond_all_budgets_needs_all_rows():
+    found = SAID.tune(archive(2_000, 3), recall=0.999, policies=["random"], budgets=[20, 50])
+    assert found.best is None
+    assert found.join == SAID.keep(total=found.rows)
+    assert f"keep all {found.rows:,} rows" in str(found)
+
+
+def test_a_sample_of_keys_tells_the_same(tuned):
+    sampled = SAID.tune(archive(8_000, 1), recall=0.7, policies=["random"], sample=0.5)
+    assert 0.2 < sampled.sample < 0.8
+    assert abs(sampled.rows / tuned.rows - 1) < 0.2
+    assert sampled.best is not None
+    assert abs(sampled.best.rows / tuned.best.rows - 1) < 0.25
+    assert "of the keys" in str(sampled)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"recall": 1.5}, "`recall` is 1.5; give a number from 0 to 1"),
+        ({"recall": 1}, "`recall` is 1; give a number between 0 and 1"),
+        ({"policies": ["rando"]}, "no policy 'rando': did you mean 'random'"),
+        ({"budgets": [0]}, "the budget is 0; give a whole number, 1 or more"),
+    ],
+)
+def test_what_tuning_refuses(arguments, says):
+    with pytest.raises(ss.SpecError, match=says):
+        SAID.tune(archive(300, 1), **{"policies": ["random"], **arguments})
+
+
+def test_an_archive_without_results_or_rows_is_refused():
+    apart = {"a": archive(300, 1)["a"], "b": archive(300, 1, start=10**6)["b"]}
+    with pytest.raises(ss.InputError, match="makes no results on this archive"):
+        SAID.tune(apart, policies=["random"])
+    empty = {name: table.slice(0, 0) for name, table in apart.items()}
+    with pytest.raises(ss.InputError, match="the inputs have no rows"):
+        SAID.tune(empty, policies=["random"])
+
+
+def test_the_interval_is_that_of_a_ratio():
+    """Where parts are independent, the interval holds the true ratio about as often as it says."""
+    random = np.random.default_rng(0)
+    hits = 0
+    for _ in range(400):
+        exact = random.poisson(1000, 64).astype(float)
+        made = random.binomial(exact.astype(int), random.beta(80, 20, 64)).astype(float)
+        share = _recall(made, exact)
+        hits += share.low <= 0.8 <= share.high
+    assert 0.91 < hits / 400 < 0.98
+
+
+def test_the_chart_shows_every_cell_and_needs_no_network(tuned, tmp_path):
+    chart = tuned.plot().to_dict()
+    values = json.dumps(chart)
+    assert all(f'"rows": {cell.rows}' in values for cell in tuned.cells)
+    tuned.save(tmp_path / "recall.html")
+    text = (tmp_path / "recall.html").read_text()
+    assert "<script src=" not in text
+    assert len(text) > 500_000  # Vega is in it
+
+
+JOB = """\
+checkpoint = "checkpoint" # of the job
+
+[sources.a]
+format = "parquet"
+path = "a"
+
+[sources.b]
+format = "parquet"
+path = "b"
+
+[join]
+on = "k"
+within = { duration = 500, time = "ts" } # the window
+keep = { rows = 50 }
+shed = "oldest"
+
+[sink]
+format = "noop"
+"""
+
+
+def test_the_command_tunes_a_job_and_writes_it(tmp_path):
+    for name, table in archive(4_000, 1).items():
+        (tmp_path / name).mkdir()
+        pq.write_table(table.slice(0, 2_000), tmp_path / name / "0.parquet")
+        pq.write_table(table.slice(2_000), tmp_path / name / "1.parquet")
+    job = tmp_path / "job.toml"
+    job.write_text(JOB)
+    out = tmp_path / "tuned.toml"
+    options = ["--recall", "0.6", "--policy", "random", "--write", str(out), "--json"]
+    done = CliRunner().invoke(cli.app, ["tune", str(job), *options])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout.splitlines()[0])
+    policy, rows = found["best"]
+    expected = JOB.replace('keep = { rows = 50 }\nshed = "oldest"\n', "").replace(
+        "[join]\n", f'[join]\nkeep = {{ total = {rows} }}\nshed = "{policy}"\n'
+    )
+    assert out.read_text() == expected
+    assert ss.Job.load(out).joined == SAID.keep(total=rows).shed(policy)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[join]\nkeep.total = 5\non = "k"\n',
+        '[join]\non = "k"\n[join.keep]\nrows = { a = 5 }\n\n[sink]\nformat = "noop"\n',
+        '[join]\non = "k"\n[join.shed.policy]\nname = "sketch"\ncopies = 5\n',
+    ],
+)
+def test_a_budget_is_rewritten_wherever_it_stands(text):
+    made = rewrite(text, 9, "random")
+    assert 'keep = { total = 9 }\nshed = "random"' in made
+    assert 'on = "k"' in made
+    assert "copies" not in made
+
+
+def test_a_job_file_that_cannot_be_changed_says_what_to_write():
+    with pytest.raises(
+        ss.StreamshedError, match=r"set in its table \[join\]: keep = { total = 9 }"
+    ):
+        rewrite('join = { on = "k" }\n', 9, None)
