@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamshed.arguments import PerStream, column_name
+from streamshed.arguments import column_name
 from streamshed.columns import Column, find, no_rows
-from streamshed.conditions import SharedKey
-from streamshed.errors import InputError, SpecError, listed, suggestion
+from streamshed.errors import InputError, SpecError
 from streamshed.sources import Source, open_source
-from streamshed.spec import Spec, Through
 
 BEGIN, END, TIME, CHANGE = "begin", "end", "time", "change"
 INSERT, DELETE = "insert", "delete"
@@ -256,42 +254,6 @@ def table(data: Any) -> Table:
     if data is None:
         raise SpecError("table(): the table is None; give its rows")
     return Table(data, "table", None, None, None, TIME, CHANGE)
-
-
-def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, Any]]:
-    """The join of the streams through a table among its inputs, and the other inputs.
-
-    Without a table, the join and its inputs as they are.
-    """
-    tables = [name for name, given in data.items() if isinstance(given, Table)]
-    if not tables:
-        return spec, data
-    name = tables[0]
-    streams = tuple(stream for stream in spec.streams if stream != name)
-    if len(tables) > 1 or not streams or spec.through_relation is not None:
-        raise InputError(
-            f"{listed(tables)} are tables, but a join has one table or relation, and at least one "
-            "stream; join the tables to one table first"
-        )
-    if name not in spec.streams:
-        raise InputError(
-            f"the table is given for {name!r}, but the streams of the join are "
-            f"{listed(spec.streams)}.{suggestion(name, spec.streams)}"
-        )
-    if spec.condition is None or spec.pairwise is not None or spec.graph() is not None:
-        raise SpecError(
-            f"{name!r} is a table, but tables are matched by a key that all inputs share; name it, "
-            "as in .on('k')"
-        )
-    relation = replace(data[name], name=name)
-    keys = {stream: spec.key_of(stream) for stream in streams}
-    met = PerStream(named=tuple((stream, spec.key_of(name)) for stream in streams))
-    return replace(
-        spec,
-        streams=streams,
-        condition=SharedKey(PerStream(named=tuple(keys.items()))),
-        through_relation=Through(relation, met),
-    ), {stream: given for stream, given in data.items() if stream != name}
 
 
 def as_relation(said: Any) -> Relation:

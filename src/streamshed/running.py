@@ -291,10 +291,10 @@ class Running:
 
 
 def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, Any]]:
-    """The join through a table among its inputs, and the others; see `relations.with_table`."""
-    from streamshed import relations
+    """The join through a table among its inputs, and the others; see `plan.tables`."""
+    from streamshed.plan import tables
 
-    return relations.with_table(spec, data)
+    return tables.with_table(spec, data)
 
 
 def _with_frames_as_tables(data: Mapping[str, Any]) -> Mapping[str, Any]:

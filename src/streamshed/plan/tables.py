@@ -1,0 +1,49 @@
+"""A table among the inputs of a join: the streams are joined through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from streamshed.arguments import PerStream
+from streamshed.conditions import SharedKey
+from streamshed.errors import InputError, SpecError, listed, suggestion
+from streamshed.relations import Table
+from streamshed.spec import Spec, Through
+
+
+def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, Any]]:
+    """The join of the streams through a table among its inputs, and the other inputs.
+
+    Without a table, the join and its inputs as they are.
+    """
+    tables = [name for name, given in data.items() if isinstance(given, Table)]
+    if not tables:
+        return spec, data
+    name = tables[0]
+    streams = tuple(stream for stream in spec.streams if stream != name)
+    if len(tables) > 1 or not streams or spec.through_relation is not None:
+        raise InputError(
+            f"{listed(tables)} are tables, but a join has one table or relation, and at least one "
+            "stream; join the tables to one table first"
+        )
+    if name not in spec.streams:
+        raise InputError(
+            f"the table is given for {name!r}, but the streams of the join are "
+            f"{listed(spec.streams)}.{suggestion(name, spec.streams)}"
+        )
+    if spec.condition is None or spec.pairwise is not None or spec.graph() is not None:
+        raise SpecError(
+            f"{name!r} is a table, but tables are matched by a key that all inputs share; name it, "
+            "as in .on('k')"
+        )
+    relation = replace(data[name], name=name)
+    keys = {stream: spec.key_of(stream) for stream in streams}
+    met = PerStream(named=tuple((stream, spec.key_of(name)) for stream in streams))
+    return replace(
+        spec,
+        streams=streams,
+        condition=SharedKey(PerStream(named=tuple(keys.items()))),
+        through_relation=Through(relation, met),
+    ), {stream: given for stream, given in data.items() if stream != name}
