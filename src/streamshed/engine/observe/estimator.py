@@ -93,7 +93,7 @@ class LossEstimator(Estimator):
     def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
         super().__init__(plan, shape, memory)
         # A result is a product over streams, and so is what the sketch is wrong by.
-        self.doubt = 2.0 ** max(0 if plan.by is None else 1, len(plan.streams) - 2)
+        self.doubt = 2.0 ** max(1, len(plan.streams) - 2)
         lasts = [stream.last is not None for stream in plan.streams]
         self.mixed = any(lasts) and not all(lasts)
         self.settings = _settings(plan)
