@@ -52,7 +52,7 @@ def verdicts(records: Mapping[str, Sequence[Record]], papers: Mapping[str, Paper
         tried = [{key: value for key, value in one.items() if key != "charts"} for one in figures]
         told[name] = {
             "title": papers[name].title,
-            "complete": len(figures) == len(papers[name].figures),
+            "figures_of_paper": len(papers[name].figures),
             "tally": asdict(_tally(figures, papers[name])),
             "figures": tried,
         }
@@ -100,7 +100,7 @@ def verdicts_markdown(told: Record) -> str:
                 f"{held.best} ({best})" if best else str(held.best),
                 str(held.sometimes),
                 f"{held.cells[0]} of {held.cells[1]}",
-                _made_at(paper["figures"]),
+                _made_at(paper["figures"], paper["figures_of_paper"]),
             ]
         )
     heads = ["paper", "claims", "hold as first read", "hold under the best single reading"]
@@ -115,14 +115,14 @@ def verdicts_markdown(told: Record) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _made_at(figures: Sequence[Record]) -> str:
+def _made_at(figures: Sequence[Record], all_of_them: int) -> str:
     """Commits, dates and extent of some runs, in a line."""
     commits = ", ".join(dict.fromkeys(figure["commit"] for figure in figures))
     dates = sorted(figure["date"][:10] for figure in figures)
     span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     quick = sum(figure["quick"] for figure in figures)
-    extent = f"; quick: {quick} of {len(figures)} figures" if quick else ""
-    return f"{commits}, {span}{extent}"
+    extent = f"{len(figures)} of {all_of_them} figures" + (f", {quick} quick" if quick else "")
+    return f"{extent}; {span}, {commits}"
 
 
 def write_page(
@@ -139,7 +139,8 @@ def write_page(
     for name, figures in records.items():
         held = _tally(figures, papers[name])
         link = f'<a href="#{name}">{html.escape(papers[name].title)}</a>'
-        counts.append([link, html.escape(str(held)), html.escape(_made_at(figures))])
+        ran = _made_at(figures, len(papers[name].figures))
+        counts.append([link, html.escape(str(held)), html.escape(ran)])
     parts.append(_table(["paper", "claims", "run"], counts))
     for name, figures in records.items():
         parts.append(Markup(f'<h2 id="{name}">{html.escape(papers[name].title)}</h2>'))

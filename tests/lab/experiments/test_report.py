@@ -153,11 +153,12 @@ def test_the_report_is_one_file_that_loads_nothing(written):
 
 def test_verdicts_are_data_and_are_quoted_from_them(written, paper):
     told = json.loads(json.dumps(page.verdicts(written[1], {"a": paper})))
-    assert told["a"]["complete"]
+    assert told["a"]["figures_of_paper"] == len(told["a"]["figures"]) == 1
     assert told["a"]["tally"]["best"] == 2
     assert "charts" not in told["a"]["figures"][0]
     quoted = page.verdicts_markdown(told)
-    assert "| A paper & more | 3 | 1 | 2 (spread near) | 2 | 3 of 5 |" in quoted
+    counts = "| A paper & more | 3 | 1 | 2 (spread near) | 2 | 3 of 5 | 1 of 1 figures, 1 quick; "
+    assert counts in quoted
     assert "| Figure 6 | b \\| a | holds under 1 of 2 readings |" in quoted
 
 
