@@ -55,6 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(30)
 
 
+@pytest.mark.slow
 def test_joins_are_those_of_replay(server: str, tmp_path: Path) -> None:
     """Without a number of shards, through a relation, and by the clock; each with its ledger."""
     client = [sys.executable, str(CLIENT), server, str(tmp_path)]

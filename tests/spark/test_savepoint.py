@@ -66,6 +66,7 @@ def test_two_shards_then_three_then_one(stages: Stages) -> None:
     assert [json.loads(said) for said in stages.held.sources] == [{"logOffset": 1}] * 3
 
 
+@pytest.mark.slow
 def test_under_a_budget_with_another_window_and_another_column(
     stages: Stages, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

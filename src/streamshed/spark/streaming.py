@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from streamshed.columns import no_rows
 from streamshed.engine.build import build_operator
+from streamshed.engine.ingest import in_order_of_time, merged
 from streamshed.engine.memory import within_memory
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, listed
@@ -174,7 +175,7 @@ def processed(
     initial: DataFrame | None = None,
 ) -> DataFrame:
     """Process blobs, observe, unpack."""
-    if isinstance(processor, JoinProcessor):
+    if hasattr(processor, "kernels"):
         processor.kernels = ship_kernels(packed.sparkSession)
     if plan.on_wall:
         # The time of the batch, which Spark writes down: if the batch is done again it is the same.
@@ -237,10 +238,13 @@ def _packed(frame: DataFrame, plan: Plan, position: int, sharding: Sharding) -> 
 
 
 def compiled(plan: Plan) -> Plan:
-    """Compile the loop of a plan here, once, so that workers find it in the cache."""
+    """Compile all that a batch needs here, once, so that workers need not."""
     join = build_operator(plan)
-    for position, source in enumerate(plan.streams):
-        empty = no_rows(source.schema)
-        join.read(position, empty)
+    merged(
+        [
+            in_order_of_time(join.read(position, no_rows(source.schema)))
+            for position, source in enumerate(plan.streams)
+        ]
+    )
     join.warm()
     return plan
