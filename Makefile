@@ -28,7 +28,7 @@ endif
 $(READY): requirements.lock pyproject.toml
 	@scripts/setup.sh
 
-demo: setup  ## three live streams joined on Spark, with a budget too small for them
+demo: setup  ## a burst on Spark: its own join, ours, and ours with a budget, side by side
 	@$(BIN)/streamshed demo
 
 test: lint docs  ## lint, the guide, then the tests and doctests

@@ -1,4 +1,4 @@
-"""Impressions, clicks and orders joined on Spark: the job of `streamshed demo`, as one writes it.
+"""Impressions, clicks and orders joined on Spark, as one writes it.
 
     python examples/ad_funnel.py FOLDER                       # Spark here, on all cores
     streamshed cluster python examples/ad_funnel.py FOLDER    # on a master and two workers
@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import streamshed as ss
-from streamshed.demo.workloads import FunnelWorkload
+from streamshed.demo.workload import FunnelWorkload
 from streamshed.spark import ledger
 
 SCHEMAS = {

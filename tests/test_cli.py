@@ -197,20 +197,6 @@ def test_a_run_that_fails_leaves_the_earlier_results_alone(files, tmp_path):
     assert "cannot be written" in done.stderr
 
 
-def test_the_demo_shows_what_each_policy_keeps():
-    done = run("demo", "--here", "--arrivals", 2_000, "--policy", "exact", "--policy", "oldest")
-    lines = done.stdout.splitlines()
-    exact, oldest = (
-        next(line for line in lines if line.startswith(f"│ {name}")) for name in ("exact", "oldest")
-    )
-    assert "100.0%" in exact
-    assert "10,000" in exact
-    assert "10,000" in oldest
-    assert "100.0%" not in oldest
-    assert "may keep 300" in done.stdout
-    assert "replaying with oldest" in done.stderr
-
-
 JAVA = """#!/bin/sh
 echo 'openjdk version "11.0.2" 2019-01-15' >&2
 """

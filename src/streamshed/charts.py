@@ -34,6 +34,8 @@ class Markup:
 Part: TypeAlias = "str | Grid | Markup | alt.TopLevelMixin"
 """What a page is made of: a paragraph, a table, a piece of HTML, or an Altair chart."""
 
+MISSING = "{} is not installed; charts need pip install 'streamshed[charts]'"
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -118,10 +120,8 @@ def _bundled(charts: Sequence[str]) -> str:
     """Vega, and what draws the charts, as one script."""
     try:
         import vl_convert
-    except ImportError as error:
-        raise StreamshedError(
-            f"{error.name} is not installed; charts need pip install 'streamshed[charts]'"
-        ) from None
+    except ImportError:
+        raise StreamshedError(MISSING.format("vl_convert")) from None
     # The charts are put in afterwards, so that the bundler need not read their data.
     data = f"[{','.join(charts)}]".replace("</", "<\\/")
     return str(vl_convert.javascript_bundle(_DRAW)).replace("CHARTS", data, 1)

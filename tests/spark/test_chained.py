@@ -8,7 +8,7 @@ import pytest
 
 from streaming import Files, rows
 from streamshed.demo import funnel
-from streamshed.demo.workloads import FunnelWorkload
+from streamshed.demo.workload import FunnelWorkload
 from streamshed.spark.chained import chained
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from queries import (
 )
 from streaming import Ran, cut, replayed
 from streamshed.demo import funnel
-from streamshed.demo.workloads import FunnelWorkload
+from streamshed.demo.workload import FunnelWorkload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

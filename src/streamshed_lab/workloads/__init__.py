@@ -4,9 +4,7 @@ Every workload is a small frozen dataclass whose `tables()` gives one Arrow tabl
 same for the same seed.
 """
 
-from streamshed.demo.workloads.base import Workload
-from streamshed.demo.workloads.existence import ExistenceWorkload
-from streamshed.demo.workloads.funnel import FunnelWorkload
+from streamshed.demo.workload import FunnelWorkload
 from streamshed_lab.workloads.adversarial import (
     Bursts,
     ClumpedKeys,
@@ -18,6 +16,8 @@ from streamshed_lab.workloads.adversarial import (
     StoppingStream,
     SwappedKeys,
 )
+from streamshed_lab.workloads.base import Workload
+from streamshed_lab.workloads.existence import ExistenceWorkload
 from streamshed_lab.workloads.field import FieldWorkload
 from streamshed_lab.workloads.lagging import LaggingWorkload
 from streamshed_lab.workloads.mixed import MixedWorkload

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.demo.workloads.arrivals import SECOND, Ints, timestamps
-from streamshed.demo.workloads.checks import require
+from streamshed_lab.workloads.arrivals import SECOND, Ints, timestamps
+from streamshed_lab.workloads.checks import require
 from streamshed_lab.workloads.zipf import ranks
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.demo.workloads.arrivals import SECOND, stream_names, timestamps
-from streamshed.demo.workloads.checks import require
+from streamshed_lab.workloads.arrivals import SECOND, stream_names, timestamps
+from streamshed_lab.workloads.checks import require
 
 
 @dataclass(frozen=True)

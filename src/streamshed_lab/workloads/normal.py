@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamshed.demo.workloads.arrivals import regular_streams
-from streamshed.demo.workloads.base import Workload
-from streamshed.demo.workloads.checks import require
+from streamshed_lab.workloads.arrivals import regular_streams
+from streamshed_lab.workloads.base import Workload
+from streamshed_lab.workloads.checks import require
 
 
 @dataclass(frozen=True)

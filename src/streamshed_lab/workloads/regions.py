@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.demo.workloads.arrivals import Ints
-from streamshed.demo.workloads.checks import require
+from streamshed_lab.workloads.arrivals import Ints
+from streamshed_lab.workloads.checks import require
 from streamshed_lab.workloads.zipf import ranks
 
 NAMES = ("r1", "r2", "r3")

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from streamshed.demo.workloads.arrivals import SECOND, Ints, timestamps
-from streamshed.demo.workloads.base import Workload
-from streamshed.demo.workloads.checks import require
+from streamshed_lab.workloads.arrivals import SECOND, Ints, timestamps
+from streamshed_lab.workloads.base import Workload
+from streamshed_lab.workloads.checks import require
 from streamshed_lab.workloads.zipf import ranks
 
 MINUTE = 60.0

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.demo.workloads.arrivals import Ints, regular_streams
-from streamshed.demo.workloads.base import Workload
-from streamshed.demo.workloads.checks import require
+from streamshed_lab.workloads.arrivals import Ints, regular_streams
+from streamshed_lab.workloads.base import Workload
+from streamshed_lab.workloads.checks import require
 
 
 @dataclass(frozen=True)

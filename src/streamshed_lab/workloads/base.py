@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from streamshed.demo.workloads.arrivals import stream_names
-from streamshed.demo.workloads.checks import require
+from streamshed_lab.workloads.arrivals import stream_names
+from streamshed_lab.workloads.checks import require
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.demo.workloads.arrivals import SECOND, Ints, on_the_beat, timestamps
-from streamshed.demo.workloads.base import Workload
-from streamshed.demo.workloads.checks import require
+from streamshed_lab.workloads.arrivals import SECOND, Ints, on_the_beat, timestamps
+from streamshed_lab.workloads.base import Workload
+from streamshed_lab.workloads.checks import require
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamshed.demo.workloads.arrivals import SECOND, Ints, timestamps
-from streamshed.demo.workloads.checks import require
+from streamshed.errors import StreamshedError
 
-_MINUTE = 60 * SECOND
+_MINUTE = 60_000_000
+"""Microseconds."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class FunnelWorkload:
     Attributes:
         sessions: how many begin in a minute.
         minutes: how long the streams are.
+        burst: how many times as many begin in a minute of the middle third.
         shoppers: the share of sessions that click, on two impressions of five, and order, after
             three clicks of ten; the others click on one impression of a hundred, and never order.
         seed: of all randomness.
@@ -43,14 +44,22 @@ class FunnelWorkload:
 
     sessions: int = 5_000
     minutes: int = 20
+    burst: int = 1
     shoppers: float = 0.1
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
-        require(self.sessions >= 1, "sessions", self.sessions, "1 or more")
-        require(self.minutes >= 1, "minutes", self.minutes, "1 or more")
-        require(0 <= self.shoppers <= 1, "shoppers", self.shoppers, "from 0 to 1")
+        for name in ("sessions", "minutes", "burst"):
+            if getattr(self, name) < 1:
+                raise StreamshedError(f"{name} must be 1 or more, got {getattr(self, name)!r}")
+        if not 0 <= self.shoppers <= 1:
+            raise StreamshedError(f"shoppers must be from 0 to 1, got {self.shoppers!r}")
+
+    @property
+    def bursting(self) -> range:
+        """The minutes of the burst."""
+        return range(self.minutes // 3, self.minutes - self.minutes // 3)
 
     def tables(self) -> dict[str, pa.Table]:
         """Generate the streams.
@@ -60,9 +69,12 @@ class FunnelWorkload:
             beginning with 1970), and `ad` (int64) or, of orders, `price` (float64).
         """
         random = np.random.default_rng([self.seed, 3])
-        count = self.sessions * self.minutes
+        begin = [self.sessions * (self.burst if m in self.bursting else 1) for m in self._minutes]
+        count = sum(begin)
         shops = random.random(count) < self.shoppers
-        begun = random.uniform(0.0, 60.0 * self.minutes, count)
+        begun = 60.0 * np.interp(
+            random.random(count) * count, np.cumsum([0, *begin]), [0.0, *range(1, self.minutes + 1)]
+        )
         session = np.repeat(np.arange(count), 1 + random.poisson(np.where(shops, 5.0, 3.0)))
         seen = begun[session] + random.uniform(0.0, 480.0, len(session))
         ad = random.integers(0, 1_000, len(session))
@@ -78,14 +90,27 @@ class FunnelWorkload:
             "orders": self._stream(session[click[chosen]], ordered, price=price),
         }
 
+    @property
+    def _minutes(self) -> range:
+        return range(self.minutes)
+
     def _stream(
-        self, session: Ints, seconds: npt.NDArray[np.float64], **more: npt.NDArray[Any]
+        self, session: npt.NDArray[Any], seconds: npt.NDArray[Any], **more: npt.NDArray[Any]
     ) -> pa.Table:
         within = np.flatnonzero(seconds < 60.0 * self.minutes)
         order = within[np.argsort(seconds[within], kind="stable")]
-        times = timestamps((seconds[order] * SECOND).astype(np.int64))
+        times = pa.array((seconds[order] * 1e6).astype(np.int64)).cast(pa.timestamp("us", "UTC"))
         columns = {name: values[order] for name, values in more.items()}
         return pa.table({"session": session[order], "ts": times, **columns})
+
+    def by_minute(self) -> Iterator[dict[str, pa.Table]]:
+        """The streams minute by minute."""
+        tables = self.tables()
+        for minute in self._minutes:
+            yield {
+                name: table.filter(pc.equal(minutes_of(table["ts"]), minute))
+                for name, table in tables.items()
+            }
 
     def write(self, folder: Path) -> Iterator[int]:
         """Write the streams minute by minute, a Parquet file of each in a folder of its name.
@@ -95,16 +120,15 @@ class FunnelWorkload:
         Yields:
             The rows of each minute, once they are written.
         """
-        tables = self.tables()
-        for name in tables:
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        for minute in range(self.minutes):
-            rows = 0
+        for minute, tables in enumerate(self.by_minute()):
             for name, table in tables.items():
-                of_minute = pc.equal(pc.divide(table["ts"].cast(pa.int64()), _MINUTE), minute)
-                part = table.filter(of_minute)
+                (folder / name).mkdir(parents=True, exist_ok=True)
                 file = folder / name / f"{minute:04d}.parquet"
-                pq.write_table(part, file.with_name(f".{file.name}"))
+                pq.write_table(table, file.with_name(f".{file.name}"))
                 file.with_name(f".{file.name}").rename(file)
-                rows += part.num_rows
-            yield rows
+            yield sum(table.num_rows for table in tables.values())
+
+
+def minutes_of(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The minute of each time."""
+    return pc.divide(times.cast(pa.int64()), _MINUTE)

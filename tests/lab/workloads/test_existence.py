@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from streamshed import StreamshedError
-from streamshed.demo.workloads import ExistenceWorkload
-from streamshed.demo.workloads.existence import SECOND, orders
+from streamshed_lab.workloads import ExistenceWorkload
+from streamshed_lab.workloads.existence import SECOND, orders
 
 # Small corners and the paper's own setting.
 WORKLOADS = [

@@ -11,7 +11,7 @@ import pytest
 
 from streamshed import StreamshedError
 from streamshed.demo import funnel
-from streamshed.demo.workloads import FunnelWorkload
+from streamshed.demo.workload import FunnelWorkload
 
 SMALL = FunnelWorkload(sessions=100, minutes=15, seed=3)
 
@@ -57,9 +57,19 @@ def test_a_policy_that_learns_keeps_more_than_chance() -> None:
     assert exact > kept["output"] > 1.3 * kept["random"] > 0
 
 
+def test_a_burst_is_in_the_middle_and_as_large_as_said() -> None:
+    workload = FunnelWorkload(sessions=500, minutes=36, burst=5, seed=3)
+    rows = [sum(table.num_rows for table in tables.values()) for tables in workload.by_minute()]
+    assert list(workload.bursting) == list(range(12, 24))
+    # A session lasts eight minutes: by then all of those that there are have begun alike.
+    assert sum(rows[20:24]) / sum(rows[8:12]) == pytest.approx(5, rel=0.05)
+    assert sum(rows[32:]) / sum(rows[8:12]) == pytest.approx(1, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"burst": 0}, "burst must be 1 or more, got 0"),
         ({"sessions": 0}, "sessions must be 1 or more, got 0"),
         ({"minutes": 0}, "minutes must be 1 or more, got 0"),
         ({"shoppers": 1.5}, "shoppers must be from 0 to 1, got 1.5"),

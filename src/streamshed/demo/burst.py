@@ -1,0 +1,196 @@
+"""Steady rows, a burst of five times as many, steady rows again: three joins of the same files.
+
+Spark's own join, ours without a budget, and ours with a budget of a third of the rows take turns.
+Files come in by the clock, whether the join keeps up or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Self
+
+import numpy as np
+
+from streamshed.demo.story import Outcome, Sample, Truth, compiling
+from streamshed.demo.workload import FunnelWorkload
+from streamshed.errors import StreamshedError
+
+SPARKS, EXACT, BUDGETED = "Spark's own join", "streamshed, no budget", "streamshed, a budget"
+
+PACE = 1.0
+"""Seconds in which a minute of the streams comes in."""
+PATIENCE = 20.0
+"""Seconds after the last rows in which a join may catch up."""
+_STEP = 0.25
+_START = 600.0
+"""Seconds in which Spark has to do its first batch."""
+
+
+def run(
+    workload: FunnelWorkload,
+    rows: int | None,
+    policy: str,
+    tell: Callable[[str], None],
+    show: Callable[[list[Outcome]], None],
+) -> tuple[list[Outcome], Truth]:
+    """Run the three joins, one after the other.
+
+    Args:
+        workload: the streams.
+        rows: that the join with a budget may keep; by default a third of those it needs.
+        policy: that evicts them.
+        tell: is told what is being done.
+        show: is shown what all joins have done so far, several times a second.
+    """
+    outcomes: list[Outcome] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="streamshed-demo-") as name,
+        compiling(["exact", policy], tell) as compiled,
+    ):
+        folder = Path(name)
+        tell("generating the streams")
+        for _ in workload.write(folder / "files"):
+            pass
+        budget = 0
+        for who in (SPARKS, EXACT, BUDGETED):
+            tell(f"{who}: starting Spark")
+            outcomes.append(Outcome(who))
+            said = {SPARKS: ["spark"], EXACT: ["none"]}.get(who, [str(budget), policy])
+            with _Contender(folder / said[0], folder / "files", said) as contender:
+                contender.release(0)
+                first = contender.first()
+                if not budget:
+                    compiled()
+                    truth = Truth.of(workload)
+                    budget = rows or truth.peak // 3
+                tell(f"{who}: a minute of the streams comes in every {PACE:g} s")
+                for sample in contender.samples(first, truth):
+                    outcomes[-1].samples.append(sample)
+                    show(outcomes)
+                outcomes[-1].note = contender.failed
+    return outcomes, truth
+
+
+class _Contender:
+    """A join in a process of its own, and the files that come to it."""
+
+    def __init__(self, folder: Path, files: Path, said: Sequence[str]) -> None:
+        self.folder, self.files = folder, files
+        self.failed = ""
+        self.lines: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.streams = [path.name for path in files.iterdir()]
+        for stream in self.streams:
+            (folder / stream).mkdir(parents=True)
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "streamshed.demo.contender", str(folder), *said],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                # Ctrl-C is for the demonstration, which then ends the join. And what belongs to
+                # the join is known by its session.
+                start_new_session=True,
+            )
+        Thread(target=self._listen, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(json.loads(line))
+        self.lines.put({"failed": "the process ended"})
+
+    def release(self, minute: int) -> None:
+        """Let a minute of the streams come in."""
+        for stream in self.streams:
+            file = f"{minute:04d}.parquet"
+            shutil.copyfile(self.files / stream / file, self.folder / stream / f".{file}")
+            (self.folder / stream / f".{file}").rename(self.folder / stream / file)
+
+    def first(self) -> dict[str, Any]:
+        """Wait for the first batch."""
+        try:
+            told = self.lines.get(timeout=_START)
+        except Empty:
+            told = {"failed": f"no batch was done in {_START:.0f} s"}
+        if "failed" in told:
+            log = (self.folder / "log").read_text(errors="replace")[-2_000:]
+            raise StreamshedError(f"the join on Spark failed: {told['failed']}\n{log}")
+        return told
+
+    def samples(self, told: dict[str, Any], truth: Truth) -> Iterator[Sample]:
+        """Let the rows come in by the clock, and look at what the join does with them.
+
+        Ends when all rows are joined, or patience is at an end.
+        """
+        minutes, rows, memory = len(truth.rows), told["rows"], 0
+        began, released, step = time.monotonic(), 1, 0
+        while True:
+            now = time.monotonic() - began
+            while released < minutes and now >= released * PACE:
+                self.release(released)
+                released += 1
+            while not self.lines.empty():
+                more = self.lines.get()
+                if "failed" in more:
+                    self.failed = more["failed"]
+                    return
+                told, rows = more, rows + more["rows"]
+            waiting = int(truth.rows[released - 1]) - rows
+            oldest = int(np.searchsorted(truth.rows, rows, side="right"))
+            if step % 2 == 0:
+                memory = resident(self.process.pid)
+            yield Sample(
+                second=round(now, 2),
+                results=told["results"],
+                due=truth.due(rows),
+                held=told["held"],
+                memory=memory,
+                recall=told.get("recall"),
+                waiting=waiting,
+                lag=max(0.0, now - oldest * PACE) if waiting > 0 else 0.0,
+            )
+            if released == minutes and (not waiting or now > minutes * PACE + PATIENCE):
+                return
+            step += 1
+            time.sleep(max(0.0, began + step * _STEP - time.monotonic()))
+
+
+def resident(session: int) -> int:
+    """Bytes of memory of all processes of a session; what they share counts once.
+
+    0 where the system has no /proc to tell.
+    """
+    total = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):  # it has ended
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                line = (process / "smaps_rollup").read_text().partition("\nPss:")[2]
+                total += 1024 * int(line.split()[0])
+    return total

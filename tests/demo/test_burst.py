@@ -1,0 +1,87 @@
+"""The burst on Spark: who fell behind, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from queries import environment
+
+pytest.importorskip("pyspark")
+from streamshed.demo.burst import BUDGETED, EXACT, SPARKS, resident, run
+from streamshed.demo.display import verdict
+from streamshed.demo.story import Outcome, Sample
+from streamshed.demo.workload import FunnelWorkload
+from streamshed.spark import shared_memory
+from streamshed.terminal import prepare_spark
+
+
+def outcome(name, lag, memory=1e9, waiting=0, recall=None):
+    return Outcome(name, [Sample(1.0, 90, 100.0, 10, int(memory), recall, waiting, lag)])
+
+
+def test_the_verdict_says_who_did_better():
+    ours = [outcome(EXACT, 2.0), outcome(BUDGETED, 3.0, 0.8e9, recall=(0.9, 0.8, 1.0))]
+    lines = " ".join(verdict([outcome(SPARKS, 9.0, waiting=1_234), *ours]))
+    assert "fell behind by 9.0 s, ours by 2.0 s without a budget and 3.0 s with one" in lines
+    assert "1,234 rows still waited" in lines
+    assert "200 MB less" in lines
+    assert "made 90.0 % of the results of the exact join, and says 90.0 % (80.0 to 100.0)" in lines
+    lines = " ".join(verdict([outcome(SPARKS, 3.5, 0.5e9), *ours]))
+    assert "kept up with the rows as well as ours" in lines
+    assert "300 MB more" in lines
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no /proc")
+def test_memory_is_that_of_all_processes_of_a_session():
+    code = "import os; held = b'1' * 80_000_000; os.fork(); os.read(0, 1)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        seen = 0
+        until = time.monotonic() + 30
+        while seen <= 80_000_000 and time.monotonic() < until:
+            seen = resident(process.pid)
+        process.communicate(b"\n\n")
+    # What the two share counts once.
+    assert 80_000_000 < seen < 140_000_000
+    assert resident(os.getsid(0)) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_three_joins_of_the_same_files_take_turns_and_leave_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    prepare_spark()
+    shown: list[str] = []
+    workload = FunnelWorkload(sessions=50, minutes=12, burst=5, seed=1)
+    outcomes, truth = run(
+        workload, None, "oldest", shown.append, lambda all_: shown.append(all_[-1].name)
+    )
+    assert [one.name for one in outcomes] == [SPARKS, EXACT, BUDGETED]
+    assert not any(one.note for one in outcomes)
+    sparks, exact, ours = outcomes
+    # Whoever came to the end made what there is to make.
+    for one in (sparks, exact):
+        assert one.last.results <= one.last.due
+        if not one.last.waiting:
+            assert one.last.results == truth.results[-1]
+    assert exact.last.recall == (1.0, 1.0, 1.0)
+    assert ours.most("held") <= truth.peak // 3
+    assert 0 < ours.last.results < ours.last.due
+    assert all(one.most("memory") > 100e6 for one in outcomes)
+    assert shown.count(EXACT) >= 12 * 4
+    assert not list(tmp_path.glob("streamshed-*"))
+    for folder in shared_memory._base().glob("*"):  # of other queries of this machine
+        assert shared_memory._owner_of(folder).alive
+    assert f"{SPARKS}: a minute of the streams comes in every 1 s" in shown
