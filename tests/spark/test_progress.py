@@ -54,18 +54,22 @@ def test_a_join_of_a_join(spark: SparkSession, files: Files) -> None:
 
 
 def test_the_listener_names_the_joins(caplog: pytest.LogCaptureFixture) -> None:
-    def event(*names: str) -> Any:
+    def event(*names: str, query: str | None = "funnel") -> Any:
         metrics = dict.fromkeys(names, ACCOUNTS)
-        progress = SimpleNamespace(batchId=7, runId="run", name="funnel", observedMetrics=metrics)
+        progress = SimpleNamespace(
+            batchId=7, runId="run", id="4f5a", name=query, observedMetrics=metrics
+        )
         return SimpleNamespace(progress=progress)
 
     with caplog.at_level(logging.INFO, logger="streamshed.spark"):
         LedgerListener().onQueryProgress(event("streamshed 11: a, b", "of another"))
         LedgerListener().onQueryProgress(event("streamshed 10: a, b", "streamshed 9: c, d"))
+        LedgerListener().onQueryProgress(event("streamshed 1: a, b", query=None))
     assert [message.split("\n")[0] for message in caplog.messages] == [
         "batch 7 of funnel",
         "batch 7 of funnel, join of c, d",
         "batch 7 of funnel, join of a, b",
+        "batch 7 of 4f5a",
     ]
 
 

@@ -294,6 +294,14 @@ class Plan:
         return any(budget is not None for budget in budgets)
 
     @property
+    def budget(self) -> int | None:
+        """The rows that may be kept of all streams together, or None if that is not bounded."""
+        rows = [stream.rows for stream in self.streams if stream.rows is not None]
+        if self.total is not None or self.by is not None or len(rows) < len(self.streams):
+            return self.total
+        return sum(rows)
+
+    @property
     def unbounded(self) -> Plan:
         """The same join without a budget."""
         streams = tuple(replace(stream, rows=None) for stream in self.streams)

@@ -40,8 +40,8 @@ _COMBINED = {"rate": f.min, "weight": f.max, "keys_weight": f.max, "throttle": f
 """How that of several shards is put together; all else is added."""
 
 
-def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
-    """Put the accounts into the progress of the query."""
+def observed(accounts: DataFrame, streams: Sequence[str], budget: int | None = None) -> DataFrame:
+    """Put the accounts into the progress of the query, and the rows that may be kept."""
     fates = [f"{stream}.{fate}" for stream in streams for fate in FATES]
     names = [*TOTALS, *fates, *(f"shed by {policy}" for policy in SHED_BY)]
 
@@ -55,6 +55,7 @@ def observed(accounts: DataFrame, streams: Sequence[str]) -> DataFrame:
         *(total("sampled", place, name) for place, name in enumerate(_SAMPLED)),
         *(total("paced", place, name) for place, name in enumerate(_PACED)),
         f.sum("importance").alias("importance"),
+        f.max(f.lit(budget).cast("long")).alias("budget"),
     )
 
 
@@ -107,6 +108,11 @@ def ledgers(query: StreamingQuery) -> dict[str, Ledger]:
 
 def _read(metrics: Mapping[str, Any]) -> dict[str, Ledger]:
     """The ledgers in the progress of a batch."""
+    return {join: accounts for join, (accounts, _) in ledgers_and_budgets(metrics).items()}
+
+
+def ledgers_and_budgets(metrics: Mapping[str, Any]) -> dict[str, tuple[Ledger, int | None]]:
+    """The ledger of each join and the rows that it may keep, from a batch's observed metrics."""
     numbered = []
     for name, row in metrics.items():
         label, _, streams = name.partition(": ")
@@ -114,8 +120,9 @@ def _read(metrics: Mapping[str, Any]) -> dict[str, Ledger]:
         if origin == OBSERVATION and number.isdigit():
             values = _values(row)
             if values.get("results") is not None:
-                numbered.append((int(number), streams, _ledger(values)))
-    found: dict[str, Ledger] = {}
+                told = _ledger(values), _known(values.get("budget"), int)
+                numbered.append((int(number), streams, told))
+    found: dict[str, tuple[Ledger, int | None]] = {}
     for _, streams, one in sorted(numbered, key=lambda join: join[0]):
         names = itertools.chain([streams], (f"{streams} ({i})" for i in itertools.count(2)))
         found[next(name for name in names if name not in found)] = one
@@ -180,7 +187,9 @@ def _keys(values: Mapping[str, Any]) -> Keys | None:
 class LedgerListener(StreamingQueryListener):
     """Logs the ledger of every query that joins with Streamshed, batch by batch.
 
-    It warns when more than a few rows have come too late, and again at ten times as many. Add it
+    Ledgers go to the logger `streamshed.spark` as information, with the name of the query, or its
+    id if it has no name. The listener warns when more than a few rows have come too late, and again
+    at ten times as many; a query that fails is logged as an error. Add it before queries start,
     with `spark.streams.addListener(LedgerListener())`.
     """
 
@@ -193,15 +202,16 @@ class LedgerListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Log the accounts of a batch."""
         progress = event.progress
+        query = progress.name or progress.id
         found = _read(progress.observedMetrics)
         for streams, accounts in found.items():
             join = f", join of {streams}" if len(found) > 1 else ""
-            logger.info("batch %s of %s%s\n%s", progress.batchId, progress.name, join, accounts)
+            logger.info("batch %s of %s%s\n%s", progress.batchId, query, join, accounts)
             late = {stream: one.late for stream, one in accounts.streams.items()}
             seen = self._late.get((progress.runId, streams), {})
             self._late[progress.runId, streams] = late
             if (said := late_warning(seen, late)) is not None:
-                logger.warning("query %s%s: %s", progress.name, join, said)
+                logger.warning("query %s%s: %s", query, join, said)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing has changed."""

@@ -185,7 +185,8 @@ def processed(
         processor, OUTPUT, "Append", "None", None if initial is None else initial.groupBy("shard")
     )
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
-    results = observed(joined, names).where(f.col("kind") == RESULTS).select("rows")
+    accounts = observed(joined, names, plan.budget)
+    results = accounts.where(f.col("kind") == RESULTS).select("rows")
     schema = schema or result_schema(plan)
     return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))
 
