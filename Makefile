@@ -12,7 +12,7 @@ LOCK_ARGS ?=
 
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help setup demo test test-slow test-compat lint docs lock clean
+.PHONY: help setup demo test test-slow test-compat test-kafka lint docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -47,6 +47,10 @@ test-slow: setup  ## the long suites
 SPARKS ?= 4.1 4.2 4.3
 test-compat: setup  ## the tests on Spark with every version that is supported, an environment each
 	PYTEST_ARGS="$(PYTEST_ARGS)" scripts/test-compat.sh $(SPARKS)
+
+test-kafka: setup  ## a join from Kafka to Kafka, on a broker of this machine; needs Maven
+	@scripts/kafka.sh
+	$(BIN)/pytest -m kafka tests/kafka $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy, and the layers of the package
 	$(BIN)/ruff check .

@@ -1,0 +1,145 @@
+"""A join from Kafka to Kafka on a real broker, killed in the middle: the exact answer."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from queries import environment
+
+JARS = Path(os.environ.get("STREAMSHED_KAFKA", "build/kafka"))
+JOB = Path(__file__).with_name("job.py")
+STREAMS = ("ads", "clicks", "orders")
+ROWS = 2_000
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.skipif(not JARS.exists(), reason="no jars of Kafka: make test-kafka fetches them"),
+]
+PATIENCE = 900
+
+PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.dirs={logs}
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def java(*arguments: str) -> list[str]:
+    return ["java", "-Xmx512m", "-cp", f"{JARS.resolve()}/broker/*", *arguments]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker with the topics."""
+    port, properties = free_port(), tmp_path / "server.properties"
+    text = PROPERTIES.format(port=port, controller=free_port(), logs=tmp_path / "logs")
+    properties.write_text(text)
+    number = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    format_ = ("kafka.tools.StorageTool", "format", "-t", number, "-c", str(properties))
+    subprocess.run(java(*format_), check=True, capture_output=True, timeout=PATIENCE)
+    with (tmp_path / "broker.log").open("wb") as log:
+        server = subprocess.Popen(java("kafka.Kafka", str(properties)), stdout=log, stderr=log)
+    address = f"127.0.0.1:{port}"
+    try:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and server.poll() is None:
+            with socket.socket() as asked:
+                if asked.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.2)
+        for topic in (*STREAMS, "results"):
+            create = ("--create", "--topic", topic, "--partitions", "2")
+            command = java("org.apache.kafka.tools.TopicCommand", *create)
+            command += ["--bootstrap-server", address]
+            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+        yield address
+    finally:
+        server.kill()
+        server.wait()
+
+
+def job(*arguments: str) -> subprocess.Popen[bytes]:
+    settings = environment(STREAMSHED_KAFKA=str(JARS.resolve()))
+    return subprocess.Popen(
+        [sys.executable, str(JOB), *arguments], env=settings, start_new_session=True
+    )
+
+
+def finish(*arguments: str) -> None:
+    process = job(*arguments)
+    try:
+        assert process.wait(PATIENCE) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_job_that_is_killed_ends_with_the_exact_answer(broker: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    tables = {}
+    for stream in STREAMS:
+        ts = pa.array(np.sort(random.integers(0, 3_600_000_000, ROWS))).cast(
+            pa.timestamp("us", "UTC")
+        )
+        tables[stream] = pa.table(
+            {"id": np.arange(ROWS), "k": random.integers(0, 40, ROWS), "ts": ts}
+        )
+        pq.write_table(tables[stream], tmp_path / f"{stream}.parquet")
+    finish("feed", broker, str(tmp_path))
+
+    killed = job("join", broker, str(tmp_path))
+    commits = tmp_path / "checkpoint" / "commits"
+    until = time.monotonic() + PATIENCE
+    while not (commits / "1").exists():
+        assert killed.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert len([path for path in commits.iterdir() if path.name.isdigit()]) < ROWS // 300
+    finish("join", broker, str(tmp_path))
+    assert (tmp_path / "late").read_text() == "0"
+
+    finish("read", broker, str(tmp_path))
+    made = pq.read_table(tmp_path / "results.parquet")
+    with duckdb.connect() as database:
+        for stream, table in tables.items():
+            database.register(stream, table)
+        exact = database.sql(
+            "select ads.id, clicks.id, orders.id"
+            " from ads join clicks using (k) join orders using (k)"
+            " where greatest(ads.ts, clicks.ts, orders.ts) - least(ads.ts, clicks.ts, orders.ts)"
+            " <= interval 2 minutes"
+        ).fetchall()
+    # The sink delivers at least once: what a batch wrote before it was killed is there twice.
+    found = set(zip(*(made[stream].to_pylist() for stream in STREAMS), strict=True))
+    assert len(exact) > 1_000
+    assert found == set(exact)
