@@ -329,6 +329,8 @@ class Operator:
         """Hand out the rows without a match that have left."""
         if number := int(self.core.numbers[LEFT]):
             self.core.numbers[LEFT] = 0
+            if self.counting:
+                return
             left = self.core.left[:number].copy()
             members = np.full((number, len(self.plan.streams)), NONE, np.int64)
             members[np.arange(number), left["stream"]] = left["payload"]
