@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -144,8 +144,9 @@ def _inspected(spark: SparkSession, checkpoint: str, operator: int) -> Inspectio
         keys.update(shard["keys"])
         for stream, fates in shard["counts"].items():
             before = counts.get(stream, StreamLedger())
-            counts[stream] = StreamLedger(
-                *(getattr(before, part.name) + n for part, n in zip(_FATES, fates, strict=True))
+            added = zip(_FATES, fates, strict=True)
+            counts[stream] = replace(
+                before, **{name: getattr(before, name) + n for name, n in added}
             )
     held = tuple(Held(**one) for shard in shards for one in shard["held"])
     ledger = Ledger(
@@ -158,7 +159,18 @@ def _inspected(spark: SparkSession, checkpoint: str, operator: int) -> Inspectio
     return Inspection(operator, shards[0]["about"], held, heaviest, ledger, nbytes)
 
 
-_FATES = fields(StreamLedger)[:FATES]
+_FATES = (
+    "arrived",
+    "stored",
+    "expired",
+    "shed",
+    "filtered",
+    "late",
+    "peak",
+    "unmatched",
+    "uncertain",
+)
+"""The fates of rows in the order in which the state counts them, as a ledger names them."""
 
 
 def _summaries(frame: DataFrame) -> DataFrame:
@@ -186,7 +198,11 @@ def _summary(entries: pa.Table) -> pa.Table:
         "about": {name: snapshot.head.about[name] for name in _ABOUT},
         "results": int(snapshot.head.arrays["numbers"][RESULTS])
         - snapshot.head.numbers["rejected"],
-        "counts": dict(zip(_streams(snapshot), counts, strict=False)),
+        "counts": {
+            name: counts[number]
+            for name, number in _streams(snapshot).items()
+            if number < len(counts)
+        },
         "bytes": sum(map(len, some)),
         "held": [asdict(one) for one in _held(snapshot, shard[0])],
         "keys": dict(_heaviest(snapshot)),
@@ -197,11 +213,11 @@ def _summary(entries: pa.Table) -> pa.Table:
 _ABOUT = ("streams", "key", "times", "windows", "budget", "policy")
 
 
-def _streams(snapshot: Snapshot) -> list[str]:
-    """The names of the streams."""
+def _streams(snapshot: Snapshot) -> dict[str, int]:
+    """The streams by name, and the number of each."""
     if snapshot.head.names:
-        return [str(name) for name in snapshot.head.names]
-    return snapshot.head.about["streams"].split(", ")
+        return {str(name): number for name, number in snapshot.head.names.items()}
+    return {name: i for i, name in enumerate(snapshot.head.about["streams"].split(", "))}
 
 
 def _tables(snapshot: Snapshot) -> Iterator[tuple[int, pa.Table]]:
@@ -218,7 +234,7 @@ def _held(snapshot: Snapshot, shard: int) -> Iterator[Held]:
     times = ast.literal_eval(about["times"].rpartition(" as ")[0])
     by = about["streams"] if snapshot.head.names else None
     for position, table in _tables(snapshot):
-        parts = {_streams(snapshot)[position]: table} if by is None else _parted(table, by)
+        parts = {[*_streams(snapshot)][position]: table} if by is None else _parted(table, by)
         for stream, rows in parts.items():
             oldest = None
             if rows.num_rows and times[position] in rows.column_names:
