@@ -186,9 +186,9 @@ class Ledger:
         """The ledger as plain values, with recall, for JSON.
 
         Examples:
-            >>> Ledger({"a": StreamLedger(arrived=1, stored=1)}, results=0).to_dict()["streams"]
-            {'a': {'arrived': 1, 'stored': 1, 'expired': 0, 'shed': 0, 'filtered': 0, \
-'late': 0, 'queued': 0}}
+            >>> said = Ledger({"a": StreamLedger(arrived=1, stored=1)}, results=0).to_dict()
+            >>> said["streams"]["a"]["stored"]
+            1
         """
         plain = asdict(self)
         plain["streams"] = {str(name): counts for name, counts in plain["streams"].items()}
