@@ -132,6 +132,7 @@ def _check_complete(spec: Spec) -> None:
         raise too_few(spec.streams)
     _check_waiting(spec)
     _check_shedding(spec)
+    _check_estimate(spec)
     _check_first(spec)
     bare = [
         stream
@@ -157,16 +158,23 @@ def _check_complete(spec: Spec) -> None:
         )
 
 
-def _check_first(spec: Spec) -> None:
-    """Refuse first results with the rows of a stream that results need not have."""
-    if spec.first is None:
-        return
-    if spec.sample_rate:
+def _check_estimate(spec: Spec) -> None:
+    """Refuse a sample where none is taken."""
+    through, reason = spec.through_relation, ""
+    if spec.first is not None:
+        reason = "in joins that make first results only"
+    elif through is not None and through.relation.changes is not None:
+        reason = "through a relation that changes"
+    if spec.sample_rate and reason:
         raise SpecError(
             f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
-            "in joins that make first results only; leave it out"
+            f"{reason}; leave it out"
         )
-    if spec.first.per == PER_KEY:
+
+
+def _check_first(spec: Spec) -> None:
+    """Refuse first results with the rows of a stream that results need not have."""
+    if spec.first is None or spec.first.per == PER_KEY:
         return
     if spec.at_least is not None:
         raise SpecError(

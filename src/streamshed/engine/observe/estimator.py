@@ -76,7 +76,9 @@ def is_estimated(plan: Plan) -> bool:
     """Whether a join may shed, and it is wanted to estimate what that costs."""
     sheds = plan.bounded or plan.throttle is not None
     overdue = plan.spill is not None and plan.spill.deadline is not None
-    return (sheds or overdue) and plan.rate != 0 and plan.first is None
+    # The changes of a relation may be there to be read once only, and the join reads them.
+    changing = plan.through is not None and plan.through.relation.changes is not None
+    return (sheds or overdue) and plan.rate != 0 and plan.first is None and not changing
 
 
 class LossEstimator(Estimator):
