@@ -39,7 +39,7 @@ def test_a_figure_leaves_tables_and_claims(figure, tiny, tmp_path):
     record = json.loads((tmp_path / f"figure_{figure}.json").read_text(encoding="utf-8"))
     assert len(record["claims"]) == len(claims)
     assert bool(record["charts"]) == (figure != "space")
-    assert said
+    assert said or figure == "space"  # which computes nothing
 
 
 def test_real_traces(tiny, tmp_path):
