@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from streamshed.demo import WINDOW, funnel
-from streamshed.spark import ledger
 from streamshed.spark.chained import chained
+from streamshed.spark.progress import ledgers_and_budgets
 from streamshed.spark.shared_memory import sweep
 
 if TYPE_CHECKING:
@@ -103,21 +103,20 @@ def _tell(query: StreamingQuery) -> None:
         for progress in query.recentProgress:
             if progress["batchId"] > last and progress["numInputRows"]:
                 last = progress["batchId"]
-                told = _batch(query, progress, results)
+                told = _batch(progress, results)
                 results = told["results"]
                 print(json.dumps(told), flush=True)
     if (failure := query.exception()) is not None:
         print(json.dumps({"failed": str(failure).splitlines()[0]}), flush=True)
 
 
-def _batch(query: StreamingQuery, progress: Mapping[str, Any], results: int) -> dict[str, Any]:
+def _batch(progress: Mapping[str, Any], results: int) -> dict[str, Any]:
     """Where a query stands after a batch; `rows` are those of the batch, all else is in total."""
-    told = {"rows": progress["numInputRows"]}
-    if (more := progress["observedMetrics"].get("results")) is not None:
+    told, observed = {"rows": progress["numInputRows"]}, progress["observedMetrics"]
+    if (more := observed.get("results")) is not None:
         held = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
         return told | {"held": held, "results": results + more["results"]}
-    accounts = ledger(query)
-    assert accounts is not None
+    ((accounts, _),) = ledgers_and_budgets(observed).values()
     told |= {
         "held": sum(stream.stored for stream in accounts.streams.values()),
         "results": accounts.results,
