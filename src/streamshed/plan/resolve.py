@@ -32,6 +32,8 @@ from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promis
 from streamshed.selection import Selection
 from streamshed.spec import PER_KEY, Aggregation, Spec, too_few
 
+KEYED = ("shared key", "streams by a column")
+"""The kinds of joins whose keys are followed in full."""
 MOST_LENGTHS = 64
 """Different lengths that the windows of streams named by a column may have."""
 
@@ -165,6 +167,8 @@ def _check_estimate(spec: Spec) -> None:
         reason = "in joins that make first results only"
     elif through is not None and through.relation.changes is not None:
         reason = "through a relation that changes"
+    elif spec.queue_rows is not None and capabilities.kind_of(spec) not in KEYED:
+        reason = "for rows that wait in a queue, where streams share no key"
     if spec.sample_rate and reason:
         raise SpecError(
             f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
