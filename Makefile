@@ -37,10 +37,7 @@ test: lint docs  ## lint, the guide, then the tests and doctests
 # The kernels read and write memory unchecked; once in a while the same tests run with every access
 # checked.
 test-slow: setup  ## the long suites
-	NUMBA_BOUNDSCHECK=1 $(PYTEST) tests/test_contract.py tests/test_nested.py tests/test_restart.py \
-		tests/test_through.py tests/test_churn.py tests/test_spill.py tests/test_graph.py \
-		tests/test_queue.py tests/test_pacing.py tests/test_throttle.py tests/lab/baselines \
-		tests/lab/network $(PYTEST_ARGS)
+	NUMBA_BOUNDSCHECK=1 $(PYTEST) tests/engine tests/lab/baselines tests/lab/network $(PYTEST_ARGS)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 # Another Python: make test-compat PYTHON=python3.13. One Spark alone: make test-compat SPARKS=4.1

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import streamshed as ss
-from engine import spec, windowed
+from harness import spec, windowed
 from oracles.rows import Workload
 from oracles.workloads import generated
 from streaming import Files, counts, cut, rows

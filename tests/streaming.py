@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import streamshed as ss
-from engine import inputs
+from harness import inputs
 from oracles.rows import Workload, arrival_order
 from streamshed.engine.build import build_operator
 from streamshed.engine.ingest import merged

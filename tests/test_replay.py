@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from test_inputs import TWO, pairs, stream
 
 from streamshed import join
 from streamshed.engine import ingest
 from streamshed.engine.operator import OUTPUT
 from streamshed.replay import LateRowsWarning
-from test_inputs import TWO, pairs, stream
 
 
 def test_streams_without_a_member_are_null():

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamshed as ss
-from engine import spec
+from harness import spec
 from queries import (
     BATCHES,
     PATIENCE,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
+from test_composition import data, pieces, said
 
 import streamshed as ss
 from state_handle import Handle
@@ -17,7 +18,6 @@ from streamshed.engine.operator import Block
 from streamshed.plan.plan import Plan
 from streamshed.spark import shared_memory, store
 from streamshed.spark.sharding import Sharding
-from test_composition import data, pieces, said
 
 ONE = Sharding(partitions=1)
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamshed as ss
-from engine import spec
+from harness import spec
 from oracles.rows import Workload
 from oracles.workloads import POLICIES, generated
 from streaming import Files, check_same, counts, cut, replayed, rows

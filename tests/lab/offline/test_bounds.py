@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import streamshed as ss
-from engine import inputs, replayed, spec
+from harness import inputs, replayed, spec
 from oracles.exact import exact
 from oracles.rows import Member, Workload, arrival_order
 from oracles.workloads import POLICIES, generated, workloads

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import streamshed as ss
-from engine import driven, inputs, replayed, spec
+from harness import driven, inputs, replayed, spec
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.workloads import NAMED_ONLY, POLICIES, generated, workloads

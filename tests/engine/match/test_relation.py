@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from engine import piece, windowed
+from harness import piece, same_ledger, slow_generation, windowed
 from oracles.rows import arrival_order, tables
 from oracles.through import (
     ALPHA,
@@ -35,7 +35,6 @@ from streamshed.engine.match.relation_facts import RunningRelation
 from streamshed.engine.operator import Block
 from streamshed.ledger import Ledger
 from streamshed.policies import Importance
-from test_contract import same_ledger, slow_generation
 
 TUNED = {
     "alone": Importance(),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import driven, inputs, members, spec
+from harness import driven, inputs, members, spec
 from oracles.rows import Workload, by_column, named
 from oracles.simulator import simulate
 from streamshed.engine import ingest

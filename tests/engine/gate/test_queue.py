@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_graph import POLICIES
+from test_graph import spec as graph_spec
 
 import streamshed as ss
-from engine import driven, members
+from harness import driven, members, same_ledger, slow_generation
 from oracles.graph import graphs
 from oracles.queue import Queued, simulate
 from oracles.sketch import AS_WRITTEN
@@ -23,9 +25,6 @@ from streamshed.engine.ingest import merged
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
 from streamshed_lab.experiments.msketch.running import FULL, SKEWED, region_join, region_work
-from test_contract import same_ledger, slow_generation
-from test_graph import POLICIES
-from test_graph import spec as graph_spec
 
 
 def spec(queued: Queued) -> ss.Join:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 
 import streamshed as ss
 from oracles.rows import Member, Row, Workload, arrival_order, table, tables
@@ -179,3 +181,29 @@ def piece(
             for part, name in zip(parts, data, strict=True)
         ]
     return merged(parts)
+
+
+slow_generation = settings(
+    max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+COUNTS = ("arrived", "stored", "expired", "shed", "filtered", "late", "queued")
+
+
+def same_ledger(ours: Ledger, theirs: Mapping[Any, Any]) -> None:
+    """Assert that each stream has the counts that the oracle gives it."""
+    for name, stream in theirs.items():
+        expected = [getattr(stream, count) for count in COUNTS]
+        if any(expected):
+            found = ours.streams[name]
+            assert [getattr(found, count) for count in COUNTS] == expected, name
+
+
+def within_budget(workload: Workload, ledger: Ledger) -> None:
+    """Assert that no more is stored than the workload's budget allows."""
+    stored = {name: stream.stored for name, stream in ledger.streams.items()}
+    if workload.keep_total is not None:
+        assert sum(stored.values()) <= workload.keep_total
+    if workload.keep_rows is not None:
+        for name, most in zip(workload.names, workload.keep_rows, strict=True):
+            assert most is None or stored[name] <= most

@@ -8,7 +8,7 @@ from itertools import product
 import pyarrow.compute as pc
 import pytest
 
-from engine import driven, inputs, spec
+from harness import driven, inputs, spec
 from oracles.workloads import POLICIES, generated
 from streamshed.engine.build import restore_operator
 from streamshed.engine.checkpoint import Snapshot

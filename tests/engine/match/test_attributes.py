@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from engine import driven, members, shedding, windowed
+from harness import driven, members, same_ledger, shedding, slow_generation, windowed, within_budget
 from oracles.graph import Graph, graphs, judged, simulate
 from oracles.sketch import EXPECTING
 from streamshed.engine.build import build_operator
@@ -21,7 +21,6 @@ from streamshed.engine.match.attribute_matcher import AttributeMatcher
 from streamshed.engine.match.matcher import Matcher
 from streamshed.ledger import Ledger
 from streamshed_lab.offline import most_results
-from test_contract import _within_budget, same_ledger, slow_generation
 
 POLICIES = ("random", "oldest", "column", *EXPECTING)
 
@@ -76,7 +75,7 @@ def test_cuts_and_restarts_change_nothing(policy: str) -> None:
                 assert ledger.balanced
                 if end:
                     same_ledger(ledger, expected.trace[end - 1])
-                    _within_budget(graph.workload, ledger)
+                    within_budget(graph.workload, ledger)
             assert Counter(results) == expected.multiset()
 
     check()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from engine import driven, replayed
+from harness import driven, replayed
 from oracles.exact import judged
 from oracles.rows import by_column
 from oracles.simulator import simulate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import driven
+from harness import driven
 from oracles.cases import Case, case_1, case_2
 from oracles.rows import Member, arrival_order
 from streamshed.engine.operator import Operator

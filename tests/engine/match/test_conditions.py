@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from engine import Result, members, multiset, piece, windowed
+from harness import (
+    Result,
+    members,
+    multiset,
+    piece,
+    same_ledger,
+    slow_generation,
+    windowed,
+    within_budget,
+)
 from oracles.pairs import POLICIES, Alike, Compared, compared, judged, simulate
 from oracles.rows import Workload, arrival_order
 from oracles.workloads import generated
@@ -19,7 +28,6 @@ from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.operator import Block
 from streamshed.ledger import Ledger
-from test_contract import _within_budget, same_ledger, slow_generation
 
 KINDS = ("near", "cosine", "inner_product", "where")
 
@@ -92,7 +100,7 @@ def test_cuts_and_restarts_change_nothing(kind: str) -> None:
                 assert operator.ledger().balanced
                 if end:
                     same_ledger(operator.ledger(), expected.trace[end - 1])
-                    _within_budget(workload, operator.ledger())
+                    within_budget(workload, operator.ledger())
                 if restore:
                     saved = Snapshot.from_bytes(operator.snapshot().to_bytes())
                     operator = restore_operator(plan, saved)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
-from engine import members, multiset
+from harness import members, multiset
 from oracles.pairs import Alike, Compared, judged
 from oracles.workloads import generated
 from streaming import Batch, Files, check_same, cut, replayed, rows

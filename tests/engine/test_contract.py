@@ -6,29 +6,25 @@ import warnings
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import driven, inputs, members, multiset, replayed, spec
+from harness import (
+    driven,
+    inputs,
+    members,
+    multiset,
+    replayed,
+    same_ledger,
+    slow_generation,
+    spec,
+    within_budget,
+)
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.simulator import simulate
 from oracles.workloads import NAMED_ONLY, POLICIES, VARIANTS, generated, workloads
 from streamshed.policies import NAMED, ByColumn, Importance
-
-slow_generation = settings(
-    max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
-
-COUNTS = ("arrived", "stored", "expired", "shed", "filtered", "late", "queued")
-
-
-def same_ledger(ours: object, theirs: object) -> None:
-    for name, stream in theirs.items():  # type: ignore[attr-defined]
-        expected = [getattr(stream, count) for count in COUNTS]
-        if any(expected):
-            found = ours.streams[name]  # type: ignore[attr-defined]
-            assert [getattr(found, count) for count in COUNTS] == expected, name
 
 
 def check_exact(workload: Workload) -> None:
@@ -78,7 +74,7 @@ def test_results_say_which_earlier_ones_they_extend(workload: Workload) -> None:
 
 
 def test_every_policy_has_a_plain_version() -> None:
-    # Importance counts in joins through a relation alone, see test_through.py.
+    # Importance counts in joins through a relation alone, see match/test_relation.py.
     assert {*NAMED, ByColumn.name} - {Importance.name} == set(POLICIES)
 
 
@@ -127,7 +123,7 @@ def test_cuts_and_restarts_change_nothing(policy: str) -> None:
                 assert ledger.balanced
                 if end:
                     same_ledger(ledger, expected.trace[end - 1])
-                    _within_budget(workload, ledger)
+                    within_budget(workload, ledger)
             assert multiset(results) == expected.multiset()
 
     check()
@@ -144,16 +140,7 @@ def test_after_every_single_arrival(policy: str) -> None:
     steps = range(1, len(workload.rows))
     for end, _, ledger, _ in driven(workload, steps):
         same_ledger(ledger, expected.trace[end - 1])
-        _within_budget(workload, ledger)
-
-
-def _within_budget(workload: Workload, ledger: object) -> None:
-    stored = {name: stream.stored for name, stream in ledger.streams.items()}  # type: ignore[attr-defined]
-    if workload.keep_total is not None:
-        assert sum(stored.values()) <= workload.keep_total
-    if workload.keep_rows is not None:
-        for name, most in zip(workload.names, workload.keep_rows, strict=True):
-            assert most is None or stored[name] <= most
+        within_budget(workload, ledger)
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, *VARIANTS])

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from engine import driven, inputs, multiset, replayed, spec
+from harness import driven, inputs, multiset, replayed, spec
 from oracles.rows import Workload
 from oracles.workloads import POLICIES, workloads
 from streamshed.replay import Replay

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
-from engine import members, piece, spec
+from harness import members, piece, spec
 from oracles.rows import Workload, arrival_order, by_column, table
 from oracles.simulator import simulate
 from streamshed.engine import operator as operators

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from engine import Result, bounded, driven, inputs, members, multiset, piece, spec
+from harness import Result, bounded, driven, inputs, members, multiset, piece, spec
 from oracles.exact import judged
 from oracles.rows import Workload, arrival_order
 from oracles.workloads import generated, workloads
