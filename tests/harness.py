@@ -12,7 +12,9 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 
 import streamshed as ss
+from oracles.graph import Graph
 from oracles.rows import Member, Row, Workload, arrival_order, table, tables
+from oracles.sketch import EXPECTING
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import InputRows, merged
@@ -207,3 +209,32 @@ def within_budget(workload: Workload, ledger: Ledger) -> None:
     if workload.keep_rows is not None:
         for name, most in zip(workload.names, workload.keep_rows, strict=True):
             assert most is None or stored[name] <= most
+
+
+GRAPH_POLICIES = ("random", "oldest", "column", *EXPECTING)
+"""The policies that have a plain version for joins by a graph of equalities."""
+
+
+def graph_spec(graph: Graph) -> ss.Join:
+    """The join by equalities that a graph's workload describes."""
+    workload = graph.workload
+    join = ss.join(*map(str, workload.names)).on(*graph.conditions()).seed(workload.seed)
+    join = windowed(join, workload)
+    return shedding(join, workload.policy) if workload.bounded else join
+
+
+# -- two small streams ----------------------------------------------------------------------------
+
+TWO = ss.join("a", "b").on("k").within(5, time="ts")
+
+
+def stream(seed: int, rows: int = 300, keys: int = 30) -> pa.Table:
+    random = np.random.default_rng(seed)
+    times = np.sort(random.integers(0, rows, rows))
+    key = [f"k{number}" for number in random.integers(0, keys, rows)]
+    return pa.table({"k": key, "ts": times, "row": np.arange(rows)})
+
+
+def pairs(results: pa.Table) -> list[tuple[int, int]]:
+    """The rows of both members, in the order of the results."""
+    return [(result["a"]["row"], result["b"]["row"]) for result in results.to_pylist()]

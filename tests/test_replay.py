@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from test_inputs import TWO, pairs, stream
 
+from harness import TWO, pairs, stream
 from streamshed import join
 from streamshed.engine import ingest
 from streamshed.engine.operator import OUTPUT

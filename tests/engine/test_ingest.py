@@ -15,22 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from harness import TWO, pairs, stream
 from streamshed import InputError, join
 from streamshed.engine.build import build_operator
-
-TWO = join("a", "b").on("k").within(5, time="ts")
-
-
-def stream(seed: int, rows: int = 300, keys: int = 30) -> pa.Table:
-    random = np.random.default_rng(seed)
-    times = np.sort(random.integers(0, rows, rows))
-    key = [f"k{number}" for number in random.integers(0, keys, rows)]
-    return pa.table({"k": key, "ts": times, "row": np.arange(rows)})
-
-
-def pairs(results: pa.Table) -> list[tuple[int, int]]:
-    """The rows of both members, in the order of the results."""
-    return [(result["a"]["row"], result["b"]["row"]) for result in results.to_pylist()]
 
 
 def _saved(rows, path):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import duckdb
 import numpy as np
@@ -13,86 +12,23 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from cells import BASES, FACTS, LAST, NAMED, WINDOW, data, pieces, said
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
-from streamshed.engine.ingest import InputRows, merged
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.ingest import merged
+from streamshed.engine.operator import Block
 from streamshed.plan import capabilities
 from streamshed.plan.capabilities import EXCLUSIVE, FEATURES, KINDS, POLICIES, Feature, Kind
 
-ROWS, WINDOW = 400, 60
-
-
-def table(seed: int) -> pa.Table:
-    rng = np.random.default_rng(seed)
-    return pa.table(
-        {
-            "k": rng.integers(0, 40, ROWS),
-            "x": rng.integers(0, 40, ROWS),
-            "v": rng.random(ROWS) * 40,
-            "w": rng.random(ROWS),
-            "ts": np.sort(rng.integers(0, 1_000, ROWS)),
-            "row": np.arange(ROWS),
-        }
-    )
-
-
-NAMED = {name: table(seed) for seed, name in enumerate("abc")}
-TOGETHER = pa.concat_tables(
-    [rows.append_column("stream", pa.array([name] * ROWS)) for name, rows in NAMED.items()]
-).sort_by([("ts", "ascending"), ("stream", "ascending")])
-FACTS = pa.table(
-    {
-        "p": np.random.default_rng(7).integers(0, 40, 60),
-        "q": np.random.default_rng(8).integers(0, 40, 60),
-        "r": np.random.default_rng(9).integers(0, 40, 60),
-    }
-)
-
-BASES: dict[Kind, Callable[[], ss.Join]] = {
-    "shared key": lambda: ss.join("a", "b", "c").on("k"),
-    "equalities": lambda: ss.join("a", "b", "c").on("a.k = b.k", "b.x = c.x"),
-    "condition": lambda: ss.join("a", "b", "c").on(ss.near("v", 0.5)),
-    "relation": lambda: (
-        ss.join("a", "b", "c").on(a="k", b="x", c="k").through(FACTS, a="p", b="q", c="r")
-    ),
-    "streams by a column": lambda: ss.join(by="stream").on("k").partial(at_least=2),
-}
-WITHIN = f"greatest(a.ts, b.ts, c.ts) - least(a.ts, b.ts, c.ts) <= {WINDOW}"
-EXACT = {
-    "shared key": f"FROM a JOIN b ON a.k = b.k JOIN c ON b.k = c.k WHERE {WITHIN}",
-    "equalities": f"FROM a JOIN b ON a.k = b.k JOIN c ON b.x = c.x WHERE {WITHIN}",
+MATCHES = {
+    "shared key": "FROM a JOIN b ON a.k = b.k JOIN c ON b.k = c.k",
+    "equalities": "FROM a JOIN b ON a.k = b.k JOIN c ON b.x = c.x",
     "condition": "FROM a JOIN b ON abs(a.v - b.v) <= 0.5 JOIN c ON abs(b.v - c.v) <= 0.5 AND "
-    f"abs(a.v - c.v) <= 0.5 WHERE {WITHIN}",
+    "abs(a.v - c.v) <= 0.5",
     "relation": "FROM facts JOIN a ON a.k = facts.p JOIN b ON b.x = facts.q "
-    f"JOIN c ON c.k = facts.r WHERE {WITHIN}",
+    "JOIN c ON c.k = facts.r",
 }
-"""What DuckDB is asked where nothing is shed."""
-
-
-def in_bytes(join: ss.Join) -> ss.Join:
-    """A budget for some thirty rows, besides the tables of the join."""
-    tables = 144_500 if join._spec.pairwise is not None else 600
-    return join.keep(memory=tables + 9_000).shed("oldest").estimate(rate=0)
-
-
-SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
-    "time windows": lambda join: join,
-    "row windows": lambda join: join,
-    "`keep(rows=…)`": lambda join: join.keep(rows=12),
-    "`keep(total=…)`": lambda join: join.keep(total=30),
-    "`keep(memory=…)`": in_bytes,
-    "`queue` with a rate": lambda join: join.queue(rows=8).throttle(rows_per_second=0.6),
-    "`throttle` by work or time": lambda join: join.throttle(comparisons_per_second=0.8, every=50),
-    "partial results": lambda join: join.partial(at_least=2),
-    "importance (`weigh`)": lambda join: join.weigh(column="w"),
-    "`spill`": lambda join: join.keep(total=30).spill(to=tempfile.mkdtemp()),
-    "order in time (`in_order`, `between`)": lambda join: join.in_order("a", "b"),
-    "rows without a match (`unmatched`)": lambda join: join.unmatched("a", "b"),
-    "first results (`first`)": lambda join: join.first(per="key"),
-    "selection": lambda join: join.select("time"),
-    "aggregates": lambda join: join,  # of the same results, see `check_aggregates`
-}
+"""What DuckDB is asked for the combinations of rows that match, at whatever time."""
 SHEDDING = {
     "`keep(rows=…)`",
     "`keep(total=…)`",
@@ -100,39 +36,42 @@ SHEDDING = {
     "`queue` with a rate",
     "`throttle` by work or time",
 }
-
-OTHER_RESULTS = {
-    "row windows",
-    "partial results",
-    "order in time (`in_order`, `between`)",
-    "first results (`first`)",
-}
+ORDER = "order in time (`in_order`, `between`)"
+UNMATCHED = "rows without a match (`unmatched`)"
+NOT_JUDGED = {"partial results", "first results (`first`)"}
+"""Features whose results are judged elsewhere: `engine/test_contract.py` and
+`engine/test_result_options.py`."""
 
 
-def said(kind: Kind, *features: str) -> ss.Join:
-    join = BASES[kind]()
-    by_rows = "row windows" in features
-    join = join.last(30, time="ts") if by_rows else join.within(WINDOW, time="ts")
-    for feature in features:
-        join = SAYS[feature](join)
-    return join.seed(3)
-
-
-def data(kind: Kind) -> dict[str, pa.Table]:
-    return {"input": TOGETHER} if kind == "streams by a column" else NAMED
-
-
-def pieces(operator: Operator, inputs: dict[str, pa.Table]) -> Iterator[list[InputRows]]:
-    """The inputs in pieces of 97 units of time, read by whoever runs then."""
-    for start in range(0, 1_000, 97):
-        parts = []
-        for position, rows in enumerate(inputs.values()):
-            times = rows["ts"].to_numpy()
-            chosen = rows.filter(pa.array((times >= start) & (times < start + 97)))
-            batch = chosen.combine_chunks().to_batches()
-            if batch:
-                parts.append((position, batch[0]))
-        yield parts
+def exact(kind: Kind, *features: str) -> Counter:
+    """The rows of the members of every result, if nothing is shed."""
+    with duckdb.connect() as database:
+        for name, rows in (NAMED | {"facts": FACTS}).items():
+            database.register(name, rows)
+        found = database.sql(f"SELECT a.row, b.row, c.row {MATCHES[kind]}").fetchnumpy()
+    members = dict(zip(NAMED, found.values(), strict=True))
+    times = {name: rows["ts"].to_numpy() for name, rows in NAMED.items()}
+    # Rows arrive in the order of (time, stream, row).
+    arrivals = {
+        name: times[name] * 3_000 + position * 1_000 + np.arange(len(times[name]))
+        for position, name in enumerate(NAMED)
+    }
+    newest = np.max([arrivals[name][members[name]] for name in NAMED], axis=0)
+    latest = np.max([times[name][members[name]] for name in NAMED], axis=0)
+    by_rows = set(NAMED) if "row windows" in features else set()
+    if "time windows" in features:
+        by_rows.discard("a")
+    kept = np.ones(len(newest), bool)
+    for name in NAMED:
+        if name in by_rows:
+            came = np.searchsorted(arrivals[name], newest)
+            is_newcomer = arrivals[name][members[name]] == newest
+            kept &= is_newcomer | (came - members[name] <= LAST)
+        else:
+            kept &= latest - times[name][members[name]] <= WINDOW
+    if ORDER in features:
+        kept &= times["a"][members["a"]] <= times["b"][members["b"]]
+    return Counter(zip(*(members[name][kept].tolist() for name in NAMED), strict=True))
 
 
 def driven(join: ss.Join, inputs: dict[str, pa.Table], restart: bool) -> tuple[Counter, object]:
@@ -146,7 +85,7 @@ def driven(join: ss.Join, inputs: dict[str, pa.Table], restart: bool) -> tuple[C
             if isinstance(block, Block):
                 found.update(map(str, operator.results(block).to_pylist()))
 
-    for parts in pieces(operator, inputs):
+    for parts in pieces(inputs):
         read = [operator.read(position, rows) for position, rows in parts]
         if read:
             take(operator.process(merged(read)))
@@ -159,11 +98,18 @@ def driven(join: ss.Join, inputs: dict[str, pa.Table], restart: bool) -> tuple[C
     return found, ledger
 
 
-def check(kind: Kind, *features: str) -> None:
-    join, inputs = said(kind, *features), data(kind)
+def replayed(join: ss.Join, inputs: dict[str, pa.Table]) -> ss.Replay:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        whole = join.replay(inputs)
+        return join.replay(inputs)
+
+
+def check(kind: Kind, *features: str, policy: str | None = None) -> None:
+    """The contract of a cell: oracle, budget, ledger, any cut into batches, any restart."""
+    join, inputs = said(kind, *features), data(kind)
+    if policy is not None:
+        join = join.shed(column="w") if policy == "column" else join.shed(policy)
+    whole = replayed(join, inputs)
     ledger = whole.ledger
     assert ledger.balanced
     expected = Counter(map(str, whole.table.to_pylist()))
@@ -180,18 +126,43 @@ def check(kind: Kind, *features: str) -> None:
         assert without_updates(whole.table) == without_updates(without.replay(inputs).table)
     if "aggregates" in features and "selection" not in features:
         check_aggregates(join, kind, whole.table)
-    sheds = any(feature in SHEDDING for feature in features)
     if "`keep(rows=…)`" in features:
         assert all(stream.stored <= 12 for stream in ledger.streams.values())
     if "`keep(total=…)`" in features:
         assert sum(stream.stored for stream in ledger.streams.values()) <= 30
     if "`keep(memory=…)`" in features:
         assert 0 < ledger.held_bytes <= ledger.peak_bytes <= join._spec.budget.memory
-    if not sheds and kind in EXACT and not OTHER_RESULTS & {*features}:
-        con = duckdb.connect()
-        for name, rows in (NAMED | {"facts": FACTS}).items():
-            con.register(name, rows)
-        assert ledger.results == con.sql(f"SELECT count(*) {EXACT[kind]}").fetchall()[0][0]
+    # Rows that are shed while they wait do not move a row window: its results are others.
+    is_other = {"row windows", "`queue` with a rate"} <= {*features} or NOT_JUDGED & {*features}
+    if kind in MATCHES and not is_other and "selection" not in features:
+        check_results(whole.table, exact(kind, *features), features)
+
+
+def check_results(results: pa.Table, expected: Counter, features: tuple[str, ...]) -> None:
+    """All results are right, and none is missing where nothing is shed."""
+    made, alone = members_of(results)
+    assert not made - expected
+    if SHEDDING & {*features}:
+        return
+    assert made == expected
+    if UNMATCHED in features:
+        for position, name in enumerate("ab"):
+            matched = {rows[position] for rows in expected}
+            assert alone[name] == Counter({*range(NAMED[name].num_rows)} - matched)
+
+
+def members_of(results: pa.Table) -> tuple[Counter, dict[str, Counter]]:
+    """The rows of each result's members, and for each stream its rows without a match."""
+    made: Counter = Counter()
+    alone: dict[str, Counter] = {name: Counter() for name in NAMED}
+    for result in results.to_pylist():
+        there = {name: result[name]["row"] for name in NAMED if result[name] is not None}
+        if len(there) == len(NAMED):
+            made[tuple(there.values())] += 1
+        else:
+            ((name, row),) = there.items()
+            alone[name][row] += 1
+    return made, alone
 
 
 def without_updates(results: pa.Table) -> Counter:
@@ -219,6 +190,12 @@ def test_a_feature_composes_with_a_kind_of_join(kind: Kind, feature: str) -> Non
     check(kind, feature)
 
 
+def is_mixed(kind: Kind, *features: Feature) -> bool:
+    """Whether these are windows of both kinds, which streams with names can have."""
+    windows = {"time windows", "row windows"} == {feature.name for feature in features}
+    return windows and kind != "streams by a column"
+
+
 BUDGETS = {"`keep(rows=…)`", "`keep(total=…)`", "`keep(memory=…)`", "`spill`"}
 """Features that say a budget, of which there is one."""
 PAIRS = [
@@ -230,9 +207,8 @@ PAIRS = [
     and kind not in other.no
     and (one.name, other.name) not in EXCLUSIVE
     and (other.name, one.name) not in EXCLUSIVE
-    and {one.name, other.name} != {"time windows", "row windows"}
     and not {one.name, other.name} <= BUDGETS
-    and "time windows" not in (one.name, other.name)
+    and ("time windows" not in (one.name, other.name) or is_mixed(kind, one, other))
 ]
 
 
@@ -259,6 +235,41 @@ def test_features_that_exclude_each_other_say_why(one: str, other: str) -> None:
     with pytest.raises(ss.SpecError) as raised:
         join.plan({name: rows.schema for name, rows in NAMED.items()})
     assert EXCLUSIVE[one, other] in str(raised.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [(kind, policy) for policy, no in POLICIES.items() for kind in KINDS if kind not in no],
+)
+def test_a_policy_composes_with_a_kind_of_join(kind: Kind, policy: str) -> None:
+    check(kind, "`keep(total=…)`", policy=policy)
+
+
+BY_THE_WALL = {
+    "cpu": lambda join: join.throttle(cpu=0.001, every="20 s"),
+    "keep up": lambda join: join.throttle("keep up", every="20 s"),
+}
+"""Throttles whose work depends on how fast the machine is."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("throttle", BY_THE_WALL)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_throttle_by_time_makes_nothing_that_is_not_so(kind: Kind, throttle: str) -> None:
+    inputs = {
+        name: rows.set_column(
+            rows.column_names.index("ts"), "ts", rows["ts"].cast(pa.timestamp("s"))
+        )
+        for name, rows in data(kind).items()
+    }
+    join = BASES[kind]().within(f"{WINDOW} s", time="ts").seed(3)
+    free = replayed(join, inputs)
+    found = replayed(BY_THE_WALL[throttle](join), inputs)
+    assert found.ledger.balanced
+    assert found.ledger.results == found.table.num_rows <= free.table.num_rows
+    if kind in MATCHES:
+        assert not members_of(found.table)[0] - exact(kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

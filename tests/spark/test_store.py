@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_composition import data, pieces, said
 
 import streamshed as ss
+from cells import data, pieces, said
 from state_handle import Handle
 from streamshed.engine.checkpoint import BLOCK, ArrayLog
 from streamshed.engine.ingest import merged
@@ -173,7 +173,7 @@ JOINS = {
 def batch_by_batch(plan: Plan, inputs: dict[str, pa.Table], forget: bool) -> tuple[Counter, object]:
     """The results of batches that different workers process, if they forget; and the ledger."""
     handle, made = Handle(), Counter()
-    for parts in pieces(None, inputs):
+    for parts in pieces(inputs):
         state = store.Store(handle, ONE).open(plan)
         for found in state.join.process(merged([state.join.read(i, rows) for i, rows in parts])):
             if isinstance(found, Block):

@@ -12,9 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from harness import driven, members, same_ledger, shedding, slow_generation, windowed, within_budget
+from harness import (
+    GRAPH_POLICIES,
+    driven,
+    graph_spec,
+    members,
+    same_ledger,
+    slow_generation,
+    within_budget,
+)
 from oracles.graph import Graph, graphs, judged, simulate
-from oracles.sketch import EXPECTING
 from streamshed.engine.build import build_operator
 from streamshed.engine.ingest import merged
 from streamshed.engine.match.attribute_matcher import AttributeMatcher
@@ -22,20 +29,11 @@ from streamshed.engine.match.matcher import Matcher
 from streamshed.ledger import Ledger
 from streamshed_lab.offline import most_results
 
-POLICIES = ("random", "oldest", "column", *EXPECTING)
-
-
-def spec(graph: Graph) -> ss.Join:
-    workload = graph.workload
-    join = ss.join(*map(str, workload.names)).on(*graph.conditions()).seed(workload.seed)
-    join = windowed(join, workload)
-    return shedding(join, workload.policy) if workload.bounded else join
-
 
 def replayed(graph: Graph) -> tuple[list[object], Ledger]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # late rows are expected here
-        done = spec(graph).replay(graph.inputs(), order="arrival")
+        done = graph_spec(graph).replay(graph.inputs(), order="arrival")
     return members(graph.workload, done.table), done.ledger
 
 
@@ -48,7 +46,7 @@ def test_results_are_what_duckdb_says(graph: Graph) -> None:
     assert ledger.results == len(ours)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", GRAPH_POLICIES)
 def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
     @settings(slow_generation, max_examples=25)
     @given(graphs(budget=True, policies=(policy,)))
@@ -61,7 +59,7 @@ def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", GRAPH_POLICIES)
 def test_cuts_and_restarts_change_nothing(policy: str) -> None:
     @settings(slow_generation, max_examples=8)
     @given(graphs(budget=True, policies=(policy,)), st.data())
@@ -70,7 +68,7 @@ def test_cuts_and_restarts_change_nothing(policy: str) -> None:
         cuts = sorted(data.draw(st.sets(st.integers(0, count), max_size=5)))
         expected = simulate(graph)
         for restore in (False, True):
-            runs = driven(graph.workload, cuts, restore, spec(graph), graph.inputs())
+            runs = driven(graph.workload, cuts, restore, graph_spec(graph), graph.inputs())
             for end, results, ledger, _ in runs:  # noqa: B007
                 assert ledger.balanced
                 if end:
