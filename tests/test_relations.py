@@ -14,7 +14,7 @@ import pytest
 
 import streamshed as ss
 from streamshed.errors import InputError, SpecError
-from streamshed.policies import Importance, Promise
+from streamshed.policies import Importance, RelationDensity
 
 R = pa.table({"ts": [1, 2, 3], "x": [1, 2, 3], "weight": [1.0, 2.0, 3.0]})
 S = pa.table({"ts": [1, 2, 3], "y": ["p", "q", "q"], "weight": [3.0, 2.0, 1.0]})
@@ -157,11 +157,11 @@ def test_what_cannot_be_planned(join: ss.Join, words: list[str]) -> None:
 def test_the_policy_that_decides_where_none_is_named() -> None:
     schemas = {"r": R.schema, "s": S.schema}
     for join, policy in (
-        (WEIGHED, Promise()),
-        (WEIGHED.estimate(rate=0), Promise()),
-        (WEIGHED.shed("density"), Promise()),
+        (WEIGHED, RelationDensity()),
+        (WEIGHED.estimate(rate=0), RelationDensity()),
+        (WEIGHED.shed("density"), RelationDensity()),
         (WEIGHED.shed("importance"), Importance()),
-        (THROUGH.keep(rows=2), Promise()),
+        (THROUGH.keep(rows=2), RelationDensity()),
     ):
         assert join.plan(schemas).policy == policy
 

@@ -265,8 +265,8 @@ time='ts')
     ) -> Join:
         """Choose the policy that evicts rows when a window is full; the default is `density`.
 
-        In joins by a condition, and with `estimate(rate=0)`, the default is `oldest`; by equalities
-        between pairs, and with a queue, it is `sketch`.
+        `density` ranks the keys that streams share, or the facts of a relation. By equalities
+        between pairs, where there are none, it is `sketch`, and by a condition `oldest`.
 
         Args:
             policy: The name of a policy, or an instance from `streamshed.policies`.

@@ -129,7 +129,7 @@ def test_late_rows_are_noted(files, tmp_path):
 def test_compile_writes_the_kernels_of_a_join_to_a_folder_and_an_archive(monkeypatch, tmp_path):
     from streamshed import precompile
     from streamshed.kernels import cache
-    from streamshed.kernels.merging import running_maximum
+    from streamshed.kernels.merge import running_maximum
 
     class Tiny:
         def warm(self):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from streamshed import Join, StateError, join
 from streamshed.engine.build import build_operator, restore_operator
-from streamshed.engine.checkpoint import Head, Snapshot
+from streamshed.engine.checkpoint import Head, Snapshot, names_as_arrays
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block, Operator
 
@@ -128,7 +130,11 @@ def test_fewer_columns_may_be_chosen_later_but_none_that_were_not_kept():
         ]
         assert fewer.ledger().streams == whole.ledger().streams
         assert fewer.ledger().payload_bytes < whole.ledger().payload_bytes
-        snapshot.apply(fewer.seal())
+        delta = fewer.seal()
+        segments = snapshot.segments | delta.segments
+        for removed in delta.removed:
+            segments.pop(removed, None)
+        snapshot = Snapshot(delta.head, segments)
     widths = {len(rows.schema) for (input, _), rows in snapshot.segments.items() if input == 1}
     assert widths == {3, 2}
     for other in (said, said.select("b.text"), said.select("a", "b")):
@@ -189,3 +195,21 @@ def test_rows_and_units_of_time_are_different_windows():
     ):
         with pytest.raises(StateError, match="windows was"):
             restore_operator(plan(other), operator.snapshot())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {},
+        {"": 0},
+        {"b": 1, "a": 0, "ü" * 40: 7},
+        {3: 0, -(2**63): 1},
+        {2**64 - 1: 0, 0: 1},
+        {True: 0, False: 1},
+        {b"x": 0, None: 1},
+        {Decimal("1.50"): 0, Decimal("22.1"): 1},
+    ],
+)
+def test_names_of_streams_are_kept_as_arrays(names):
+    head = Head({}, {}, names_as_arrays(names))
+    assert Head.from_bytes(head.to_bytes()).names == head.names == names

@@ -305,7 +305,7 @@ STRANGER = """
     from streamshed.kernels import cache
     cache.PACKAGE = Path(os.devnull) / "package"  # which nobody can write to, not even root
     import numpy as np
-    from streamshed.kernels.merging import running_maximum
+    from streamshed.kernels.merge import running_maximum
     running_maximum(np.arange(3), np.zeros(3, bool), 0)
     hits = sum(running_maximum.stats.cache_hits.values())
     print(json.dumps([str(cache.writable_folder()), cache.used(), hits]))

@@ -27,8 +27,8 @@ from streamshed.kernels.compiling import compiled_for, driver, implements, loop
 from streamshed.kernels.core import KEYS_USED, NONE, Core
 from streamshed.kernels.hashing import Secret, hash_words, secret_of
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
-from streamshed.kernels.machine import ones, trailing_zeros
-from streamshed.kernels.merging import merge_order, running_maximum
+from streamshed.kernels.intrinsics import ones, trailing_zeros
+from streamshed.kernels.merge import merge_order, running_maximum
 from streamshed.kernels.random import draw
 from streamshed.kernels.table import add_key, drop_key, find_key, home_shift
 

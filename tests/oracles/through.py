@@ -223,7 +223,7 @@ class Importance(Rule):
         self.value[held] = float(held.worth or 0) * self.run.matches(held), self.run.now()
 
 
-class Promise(Rule):
+class RelationDensity(Rule):
     """The least importance expected, as it was when last looked at; then the oldest."""
 
     def __init__(self, run: StarRun) -> None:
@@ -307,7 +307,7 @@ STAR_RULES: dict[str, Callable[[StarRun], Rule]] = {
         for name in ("random", "oldest", "column")
     },
     **{kind: _importance(kind) for kind in ("alone", "at arrival", "now", "gained")},
-    "density": Promise,
+    "density": RelationDensity,
 }
 
 

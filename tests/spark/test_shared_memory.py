@@ -51,7 +51,7 @@ def changed(
     segments: dict[SegmentName, pa.RecordBatch] | None = None,
     removed: list[SegmentName] | None = None,
 ) -> Delta:
-    return Delta(Head({}, {}, {}, {}), segments or {}, removed or [])
+    return Delta(Head({}, {}, {}), segments or {}, removed or [])
 
 
 def released(lineage: str, token: str) -> None:

@@ -155,6 +155,26 @@ def test_a_batch_writes_what_it_changed(name: str) -> None:
     assert medians[1] < 1.5 * medians[0] + AT_MOST
 
 
+def test_names_of_streams_are_written_once() -> None:
+    """What a batch writes does not depend on how many streams there are."""
+    schema = pa.schema([("s", pa.string()), ("k", pa.int64()), ("ts", pa.int64())])
+    plan = ss.join(by="s").on("k").within(10**9, time="ts").plan({"input": schema})
+    medians = []
+    for streams in (1_000, 20_000):
+        handle, found, now = Handle(), [], 0
+        for size in (streams, *[50] * 5):
+            state = store.Store(handle, ONE).open(plan)
+            names = [f"sensor number {now + row}" for row in range(size)]
+            numbers = np.arange(now, now + size)
+            batch = pa.record_batch([names, numbers, numbers], schema=schema)
+            for _ in state.join.process(merged([state.join.read(0, batch)])):
+                pass
+            found.append(store.Store(handle, ONE).save(state))
+            now += size
+        medians.append(float(np.median(found[1:])))
+    assert medians[1] < 1.5 * medians[0] + 10_000
+
+
 # -- from worker to worker ------------------------------------------------------------------------
 
 JOINS = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from streamshed.engine.allocation import first_shape
 from streamshed.engine.checkpoint import Snapshot
-from streamshed.engine.gate.spill import Spill
+from streamshed.engine.gate.spill import DiskSpill
 from streamshed.engine.ingest import Ingest
 from streamshed.engine.match.attribute_matcher import AttributeMatcher
 from streamshed.engine.match.condition_matcher import ConditionMatcher
@@ -14,7 +14,7 @@ from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.memory import within_memory
 from streamshed.engine.observe.estimator import LossEstimator, is_estimated
-from streamshed.engine.observe.shadow import Shadow
+from streamshed.engine.observe.sample_join import SampleJoin
 from streamshed.engine.operator import Operator
 from streamshed.kernels.core import BOUNDLESS, Memory
 from streamshed.plan.plan import Plan
@@ -43,7 +43,7 @@ def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None)
     visitor.throttle, visitor.warmed = join.throttle, join.warmed
     if join.loss is not None:
         join.loss = LossEstimator(plan, join.shape, memory)  # as large as the budgets allow
-    join.spill = Spill(plan, plan.spill, join, visitor)
+    join.spill = DiskSpill(plan, plan.spill, join, visitor)
     return join
 
 
@@ -58,7 +58,7 @@ def _in_memory(plan: Plan, whole: bool, memory: Memory) -> Operator:
     ingest = Ingest(plan)
     join = Operator(plan, ingest, _matcher(plan, ingest, memory), whole, memory)
     if is_estimated(plan) and not plan.by_whole_keys:
-        join.loss = Shadow(join, lambda: _second(plan, join))
+        join.loss = SampleJoin(join, lambda: _second(plan, join))
     return join
 
 

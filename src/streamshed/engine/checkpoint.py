@@ -12,7 +12,7 @@ import io
 import json
 import secrets
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 6
+VERSION = 7
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
 TIME = "__time"
@@ -30,6 +30,11 @@ TIME = "__time"
 ROWS, KEYS, MARKS = "rows", "keys", "marks"
 """The arrays that say which rows are stored, the numbers of their keys, if something is kept of
 keys, and what the policy has marked each with."""
+
+NAMES = "names."
+NUMBERS = NAMES + "number"
+"""What the arrays of streams' names are called, and that of their numbers."""
+_TYPE, _BUFFERS = NAMES + "type", 3
 
 MAY_CHANGE = {"budget", "policy", "seed", "estimate"}
 """What may be changed between two runs: it takes effect, and the rows that are stored stay."""
@@ -48,8 +53,16 @@ class Head:
     about: dict[str, str]
     numbers: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
-    names: dict[Any, int]
-    """The streams told apart by a column that are known, and their numbers."""
+
+    @property
+    def names(self) -> dict[Any, int]:
+        """The streams told apart by a column that are known, and their numbers."""
+        return _names_in(self.arrays) if NUMBERS in self.arrays else {}
+
+    def names_alone(self) -> Head:
+        """The same without arrays, but for those of the names."""
+        arrays = {n: array for n, array in self.arrays.items() if n.startswith(NAMES)}
+        return replace(self, arrays=arrays)
 
     def changed(self, about: dict[str, str]) -> set[str]:
         """The parts of a join that are other now than when the state was made.
@@ -80,11 +93,6 @@ class Head:
         words = {"version": VERSION, "about": self.about, "numbers": self.numbers}
         parts = dict(self.arrays)
         parts["head"] = np.frombuffer(json.dumps(words).encode(), np.uint8)
-        large = any(isinstance(name, int) and name >= 2**63 for name in self.names)
-        kind = pa.uint64() if large else None
-        numbered = {"name": pa.array([*self.names], kind), "number": [*self.names.values()]}
-        names = to_ipc(pa.record_batch(numbered))
-        parts["names"] = np.frombuffer(names, np.uint8)
         return _archive(parts, compressed=True)
 
     @classmethod
@@ -105,9 +113,7 @@ class Head:
                 f"the state has layout {version}, and this release reads {VERSION};"
                 " use the release that wrote it, or start anew"
             )
-        named = from_ipc(parts.pop("names").tobytes())
-        names = zip(*(column.to_pylist() for column in named.columns), strict=True)
-        return cls(words["about"], words["numbers"], parts, dict(names))
+        return cls(words["about"], words["numbers"], parts)
 
 
 @dataclass(frozen=True)
@@ -125,13 +131,6 @@ class Snapshot:
 
     head: Head
     segments: dict[SegmentName, pa.RecordBatch] = field(default_factory=dict)
-
-    def apply(self, delta: Delta) -> None:
-        """Take in what has changed."""
-        self.head = delta.head
-        self.segments.update(delta.segments)
-        for name in delta.removed:
-            self.segments.pop(name, None)
 
     def to_bytes(self) -> bytes:
         """The snapshot as bytes, for a file or another process."""
@@ -156,6 +155,36 @@ class Snapshot:
             _, position, number = name.split(".")
             snapshot.segments[int(position), int(number)] = from_ipc(part.tobytes())
         return snapshot
+
+
+# -- names of streams -----------------------------------------------------------------------------
+
+
+def names_as_arrays(names: dict[Any, int]) -> dict[str, npt.NDArray[Any]]:
+    """Names of streams and their numbers as arrays, at whose ends new names stand.
+
+    So what a batch writes of them does not depend on how many there are.
+    """
+    large = any(isinstance(name, int) and name >= 2**63 for name in names)
+    values = pa.array([*names], pa.uint64() if large else None)
+    parts = [pa.schema([("name", values.type)]).serialize(), *values.buffers()]
+    parts += [None] * (1 + _BUFFERS - len(parts))
+    titles = [_TYPE, *(f"{NAMES}{number}" for number in range(_BUFFERS))]
+    return {NUMBERS: np.array([*names.values()], np.int32)} | {
+        title: np.frombuffer(b"" if part is None else part, np.uint8)
+        for title, part in zip(titles, parts, strict=True)
+    }
+
+
+def _names_in(arrays: dict[str, npt.NDArray[Any]]) -> dict[Any, int]:
+    """The names that `names_as_arrays` made arrays of."""
+    kind = pa.ipc.read_schema(pa.py_buffer(arrays[_TYPE])).field("name").type
+    buffers = [pa.py_buffer(arrays[f"{NAMES}{number}"]) for number in range(kind.num_buffers)]
+    if buffers[0].size == 0:  # none of them is null
+        buffers[0] = None
+    numbers = arrays[NUMBERS].tolist()
+    names = pa.Array.from_buffers(kind, len(numbers), buffers).to_pylist()
+    return dict(zip(names, numbers, strict=True))
 
 
 # -- arrays of which a part changes ---------------------------------------------------------------

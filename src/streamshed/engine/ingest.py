@@ -21,7 +21,7 @@ from streamshed.engine.batch import (
     UNWEIGHTED,
     Batch,
 )
-from streamshed.engine.match.compared import Compared
+from streamshed.engine.match.comparison_columns import Compared
 from streamshed.engine.match.probe_order import lookup_sets, most_attributes, own_attributes
 from streamshed.engine.row_sizes import payload_bytes
 from streamshed.errors import InputError, listed
@@ -33,7 +33,7 @@ from streamshed.kernels.hashing import (
     hash_strings,
     hash_words,
 )
-from streamshed.kernels.merging import merge_order, put_in_order, running_maximum
+from streamshed.kernels.merge import merge_order, put_in_order, running_maximum
 from streamshed.plan.plan import Plan, StreamPlan
 
 FARTHEST = 2**61

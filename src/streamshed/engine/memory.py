@@ -10,10 +10,10 @@ from streamshed.conditions import Cosine, InnerProduct, Near
 from streamshed.engine.allocation import first_shape
 from streamshed.engine.match.attribute_index import index_layout
 from streamshed.engine.match.pairs import selectivity_layout, vectors_by_row
-from streamshed.engine.match.relation_links import links_layout
+from streamshed.engine.match.row_facts import row_facts_layout
 from streamshed.engine.match.sorted_windows import MOST, sorted_layout
 from streamshed.engine.match.vectors import PLACES, vector_layout
-from streamshed.engine.observe import estimator, shadow
+from streamshed.engine.observe import estimator, sample_join
 from streamshed.engine.observe.estimator import is_estimated
 from streamshed.engine.observe.recorder import NOTE
 from streamshed.engine.observe.state import loss_layout
@@ -74,7 +74,7 @@ def entries_of_sample(plan: Plan) -> int:
     budget = first_shape(plan).budget
     if plan.by_whole_keys:
         return estimator.sample_entries(budget)
-    return shadow.sample_entries(budget)
+    return sample_join.sample_entries(budget)
 
 
 def _bytes(plan: Plan, rows: int) -> int:
@@ -85,7 +85,7 @@ def _bytes(plan: Plan, rows: int) -> int:
     if plan.graph:
         layouts.append(index_layout(plan))
     if plan.through is not None:
-        layouts.append(links_layout())
+        layouts.append(row_facts_layout())
     if plan.pairwise is not None:
         layouts += [selectivity_layout(shape.lanes), _compared_layout(plan, rows)]
     partners = rows * np.dtype(np.int32).itemsize * (2 if plan.by is not None else 1)

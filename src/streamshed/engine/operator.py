@@ -40,15 +40,16 @@ from streamshed.engine.checkpoint import (
     Head,
     SegmentName,
     Snapshot,
+    names_as_arrays,
 )
 from streamshed.engine.clock import agreed_time
 from streamshed.engine.collisions import Collisions
 from streamshed.engine.compaction import Compaction, compact_segments
 from streamshed.engine.component import Arrays, Component
 from streamshed.engine.gate.hooks import InMemory, NoQueue, Unthrottled
-from streamshed.engine.gate.portions import LOOP, REST
 from streamshed.engine.gate.queue import ArrivalQueue
 from streamshed.engine.gate.throttle import Controller
+from streamshed.engine.gate.throttle_state import LOOP, REST
 from streamshed.engine.ingest import Ingest, InputRows, StreamNames
 from streamshed.engine.loop import (
     DONE,
@@ -118,7 +119,7 @@ from streamshed.policies import Exact, Policy
 from streamshed.selection import KEY
 
 if TYPE_CHECKING:
-    from streamshed.engine.gate.spill import Spill
+    from streamshed.engine.gate.spill import DiskSpill
 
 CHUNK = MOST_AT_ONCE
 OUTPUT = 1 << 16
@@ -200,7 +201,7 @@ class Operator:
         self.queue: ArrivalQueue | None = None
         if plan.queue is not None:
             self.queue = ArrivalQueue(plan, plan.queue, ingest, self.shape, memory)
-        self.spill: Spill | None = None
+        self.spill: DiskSpill | None = None
         self.router: Any = InMemory()
         self.work = allocate_work(0, lanes, plan.by is not None)
         width = self.core.settings.width
@@ -793,7 +794,9 @@ class Operator:
             "sealed": [list(payload.sealed.items()) for payload in self.payload],
             **{component.prefix: component.save() for component in self.components},
         }
-        return Head(self._about(), numbers, arrays, dict(self.ingest.names.number))
+        if self.plan.by is not None:
+            arrays |= names_as_arrays(self.ingest.names.number)
+        return Head(self._about(), numbers, arrays)
 
     def _own_states(self) -> list[State]:
         """The arrays of store and policy: by their prefix, and how they are laid out."""

@@ -16,7 +16,7 @@ from streamshed.selection import EXTENDS, KEY, MEMBERS, TIME, UPDATE
 from streamshed.spec import CERTAIN, IMPORTANCE
 
 if TYPE_CHECKING:
-    from streamshed.engine.match.relation_facts import RunningRelation
+    from streamshed.engine.match.running_relation import RunningRelation
     from streamshed.engine.operator import Block
 
 Flags = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamshed.kernels.ages import now
+from streamshed.kernels.age_buckets import now
 from streamshed.kernels.compiling import aside, kernel
 from streamshed.kernels.core import ARRIVALS, NONE
 from streamshed.kernels.key_states import MOST_NAMED, NO_BITS, named

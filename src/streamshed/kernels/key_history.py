@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamshed.kernels.ages import AGES, DOUBLINGS, find_horizon, now, start_of, width
+from streamshed.kernels.age_buckets import AGES, DOUBLINGS, find_horizon, now, start_of, width
 from streamshed.kernels.arrival_rates import (
     COUNTS,
     FAST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.kernels.compiling import kernel
-from streamshed.kernels.machine import ones
+from streamshed.kernels.intrinsics import ones
 
 MOST_NAMED = 6
 """Up to so many streams their sets are told apart, beyond it only how many there are."""

@@ -8,7 +8,7 @@ up: for these rules, the index of Gittins (1979).
 
 from __future__ import annotations
 
-from streamshed.kernels.ages import AGES, DOUBLINGS, PART, bucket, now, start_of, width
+from streamshed.kernels.age_buckets import AGES, DOUBLINGS, PART, bucket, now, start_of, width
 from streamshed.kernels.compiling import aside, kernel
 from streamshed.kernels.core import KEYS_USED
 from streamshed.kernels.key_states import (

@@ -19,7 +19,7 @@ import numpy as np
 
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import Field
-from streamshed.kernels.machine import high_half, trailing_zeros
+from streamshed.kernels.intrinsics import high_half, trailing_zeros
 from streamshed.kernels.random import draw
 
 SIGNS = 60

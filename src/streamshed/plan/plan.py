@@ -14,7 +14,7 @@ from streamshed.kernels.hashing import Secret, secret_of
 if TYPE_CHECKING:
     from streamshed.aggregates import Windows
     from streamshed.conditions import PairCondition
-    from streamshed.engine.match.relation_facts import Index
+    from streamshed.engine.match.running_relation import Index
     from streamshed.policies import Policy
     from streamshed.relations import Relation
     from streamshed.spec import First

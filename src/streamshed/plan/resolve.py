@@ -28,7 +28,7 @@ from streamshed.plan.times import (
     units,
     window_of,
 )
-from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Promise, Sketch
+from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, RelationDensity, Sketch
 from streamshed.selection import Selection
 from streamshed.spec import PER_KEY, Aggregation, Spec, too_few
 
@@ -114,7 +114,7 @@ def _policy(spec: Spec) -> Policy:
     # Where streams share no key there are no whole keys to keep, and rows are ranked one by one.
     match capabilities.kind_of(spec):
         case "relation":
-            return Promise()
+            return RelationDensity()
         case "equalities":
             return Sketch()
         case "condition":

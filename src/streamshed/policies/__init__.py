@@ -14,8 +14,8 @@ from streamshed.policies.importance import Importance
 from streamshed.policies.oldest import Oldest
 from streamshed.policies.output import Output
 from streamshed.policies.pairwise import Pairwise
-from streamshed.policies.promise import Promise
 from streamshed.policies.random import Random
+from streamshed.policies.relation_density import RelationDensity
 from streamshed.policies.sketch import Sketch
 
 NAMED: dict[str, type[Policy]] = {
@@ -64,8 +64,8 @@ __all__ = [
     "Output",
     "Pairwise",
     "Policy",
-    "Promise",
     "Random",
+    "RelationDensity",
     "Sketch",
     "by_name",
     "existence_space",

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
-from streamshed.kernels.ages import AGES, bucket, moment, now
+from streamshed.kernels.age_buckets import AGES, bucket, moment, now
 from streamshed.kernels.arrival_rates import COUNTS
 from streamshed.kernels.compiling import aside, implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWCOMER_BYTES, NONE, PINNED, Field, Shape
+from streamshed.kernels.intrinsics import trailing_zeros
 from streamshed.kernels.key_history import (
     CHOSEN,
     NOTED,
@@ -22,8 +23,7 @@ from streamshed.kernels.key_history import (
 )
 from streamshed.kernels.key_states import NO_BITS, ONE_BIT, state_of
 from streamshed.kernels.lanes import oldest_of_pool
-from streamshed.kernels.machine import trailing_zeros
-from streamshed.kernels.members import add_member, drop_member, member_layout, put_member
+from streamshed.kernels.pool_rows import add_member, drop_member, member_layout, put_member
 from streamshed.kernels.random import GOLDEN, draw, mix
 from streamshed.kernels.table import (
     find_key,

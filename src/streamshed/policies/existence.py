@@ -13,7 +13,7 @@ from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.groups import LINK, group_insert, group_remove
-from streamshed.kernels.machine import trailing_zeros
+from streamshed.kernels.intrinsics import trailing_zeros
 from streamshed.kernels.table import find_key, home_shift, key_lanes, per_byte
 from streamshed.policies.base import Policy
 

@@ -13,7 +13,7 @@ from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.heap import heap_restore
-from streamshed.kernels.members import add_member, put_member
+from streamshed.kernels.pool_rows import add_member, put_member
 from streamshed.kernels.table import (
     find_key,
     home_shift,

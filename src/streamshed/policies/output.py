@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field
-from streamshed.kernels.members import put_member
+from streamshed.kernels.pool_rows import put_member
 from streamshed.kernels.table import find_key, home_shift, key_count, key_per_byte
 from streamshed.policies.values import (
     ValuePolicy,

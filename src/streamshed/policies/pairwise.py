@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import Field, Shape
-from streamshed.kernels.counting import (
+from streamshed.kernels.count_min import (
     COUNTERS,
     CURRENT,
     LAST,
@@ -25,8 +25,8 @@ from streamshed.kernels.counting import (
     counted,
 )
 from streamshed.kernels.hashing import fold
-from streamshed.kernels.machine import trailing_zeros
-from streamshed.kernels.tumbling import turns
+from streamshed.kernels.intrinsics import trailing_zeros
+from streamshed.kernels.tumbling_windows import turns
 from streamshed.policies.base import Policy
 from streamshed.policies.ranking import (
     AS_WRITTEN,

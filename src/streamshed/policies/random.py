@@ -10,7 +10,7 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
 from streamshed.kernels.core import Field, Shape
-from streamshed.kernels.members import (
+from streamshed.kernels.pool_rows import (
     add_member,
     drawn_member,
     drop_member,

@@ -1,7 +1,7 @@
 """What the policies share that rank rows by what each is expected to make.
 
 A row's *promise* is found when it comes, and anew for all rows whenever a stream has come to the
-end of a piece of its past (`streamshed.kernels.tumbling`). Each pool has a heap of its rows. The
+end of a piece of its past (`kernels/tumbling_windows.py`). Each pool has a heap of its rows. The
 newcomer competes with them, and is refused if it stands below all.
 """
 
@@ -17,7 +17,7 @@ from streamshed.kernels.compiling import aside, implements, kernel
 from streamshed.kernels.core import NEWEST, NONE, Field
 from streamshed.kernels.heap import heap_push, heap_remove, heap_top
 from streamshed.kernels.table import newcomer_per_byte, per_byte, pool_of
-from streamshed.kernels.tumbling import tumbling_layout
+from streamshed.kernels.tumbling_windows import tumbling_layout
 
 if TYPE_CHECKING:
     from streamshed.plan.plan import Plan

@@ -25,7 +25,7 @@ from streamshed.kernels.sketch import (
     words_of,
 )
 from streamshed.kernels.table import pool_of
-from streamshed.kernels.tumbling import turns
+from streamshed.kernels.tumbling_windows import turns
 from streamshed.policies.base import Policy
 from streamshed.policies.ranking import (
     AS_WRITTEN,

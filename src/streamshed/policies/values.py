@@ -15,8 +15,8 @@ import numpy as np
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
-from streamshed.kernels.machine import trailing_zeros
-from streamshed.kernels.members import add_member, drawn_member, drop_member, member_layout
+from streamshed.kernels.intrinsics import trailing_zeros
+from streamshed.kernels.pool_rows import add_member, drawn_member, drop_member, member_layout
 from streamshed.kernels.random import GOLDEN, draw, mix
 from streamshed.kernels.table import key_hash, key_head, key_lanes, lane_of, pool_of
 from streamshed.policies.base import Policy

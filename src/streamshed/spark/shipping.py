@@ -26,8 +26,8 @@ from pyspark import SparkFiles
 
 from streamshed.columns import no_rows
 from streamshed.engine.ingest import key_hash
-from streamshed.engine.match.facts import CODE_WORDS, Facts, FactSettings
-from streamshed.engine.match.relation_facts import Index, RunningRelation
+from streamshed.engine.match.fact_index import CODE_WORDS, Facts, FactSettings
+from streamshed.engine.match.running_relation import Index, RunningRelation
 from streamshed.kernels import cache
 from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.relations import Relation

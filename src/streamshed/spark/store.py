@@ -157,7 +157,8 @@ class Store:
         state.version += 1
         entry, outdated = state.log.add(delta.head.arrays)
         numbers = delta.head.numbers | {_LOG: state.log.saved()}
-        head = replace(delta.head, numbers=numbers, arrays={}).to_bytes()
+        told = replace(delta.head, numbers=numbers)
+        head = replace(told, arrays={}).to_bytes()
         for name in (*delta.removed, *outdated):
             for part in range(state.parts.pop(name)):
                 self.state.removeKey((*name, part))
@@ -178,7 +179,7 @@ class Store:
             "parts": [(*name, count) for name, count in state.parts.items()],
         }
         self.state.updateValue(HEAD, (json.dumps(about), head[:PART]))
-        state.folder.write(state.join.shape, head, delta)
+        state.folder.write(state.join.shape, told.names_alone().to_bytes(), delta)
         state.folder.release(token)
         _live[token] = state
         return written

@@ -18,7 +18,7 @@ from math import erf, hypot, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.gate.harvesting import (
+from streamshed.engine.gate.harvest_fractions import (
     METRICS,
     Directions,
     best,

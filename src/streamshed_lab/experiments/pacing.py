@@ -15,9 +15,9 @@ import pyarrow as pa
 import streamshed as ss
 from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_operator
-from streamshed.engine.gate.dropping import best_rates
-from streamshed.engine.gate.harvesting import Directions
-from streamshed.engine.gate.portions import (
+from streamshed.engine.gate.harvest_fractions import Directions
+from streamshed.engine.gate.random_drop import best_rates
+from streamshed.engine.gate.throttle_state import (
     BUSY_UNTIL,
     CAPACITY,
     NEXT_DUE,

@@ -13,9 +13,9 @@ from scipy.stats import chi2
 import streamshed as ss
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
-from streamshed.engine.gate.harvesting import Directions, cost_and_output, ranked
-from streamshed.engine.gate.portions import NEXT_DUE, POPPED, PUSHED, SPENT, THROTTLE, TOLD
+from streamshed.engine.gate.harvest_fractions import Directions, cost_and_output, ranked
 from streamshed.engine.gate.throttle import Controller
+from streamshed.engine.gate.throttle_state import NEXT_DUE, POPPED, PUSHED, SPENT, THROTTLE, TOLD
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block, Operator
 from streamshed.ledger import Ledger

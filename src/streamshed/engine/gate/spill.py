@@ -79,7 +79,7 @@ class Horizon(NamedTuple):
     """The number of the first of them."""
 
 
-class Spill(Component):
+class DiskSpill(Component):
     """The disk of a running join on one shared key.
 
     Arrivals are counted in *rounds*, each of as many as there is room for in memory. At its end the

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.component import Component
-from streamshed.engine.gate.correlations import new_histograms, scores_of
-from streamshed.engine.gate.dropping import best_rates
-from streamshed.engine.gate.harvesting import Directions, Ranked, full_cost, greedy, ranked
-from streamshed.engine.gate.portions import (
+from streamshed.engine.gate.harvest_fractions import Directions, Ranked, full_cost, greedy, ranked
+from streamshed.engine.gate.random_drop import best_rates
+from streamshed.engine.gate.throttle_state import (
     BUSY_UNTIL,
     CAPACITY,
     DROPPED,
@@ -39,10 +38,11 @@ from streamshed.engine.gate.portions import (
     TOLD,
     WHOLE,
     WORK,
-    Portions,
+    ThrottleState,
     modes_to_come,
-    portions_layout,
+    throttle_layout,
 )
+from streamshed.engine.gate.window_scores import new_histograms, scores_of
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEVER, Core, Field, Memory, Shape, make
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan, ThrottlePlan
@@ -91,7 +91,7 @@ class Controller(Component):
         histograms = new_histograms(windows.astype(np.float64), float(part.min()))
         self.buckets = histograms.buckets
         state = make(
-            Portions,
+            ThrottleState,
             self.layout(),
             shape,
             memory,
@@ -118,7 +118,7 @@ class Controller(Component):
     def layout(self) -> dict[str, Field]:
         """The arrays of its state."""
         lanes = len(self.plan.streams)
-        return portions_layout(lanes, self.most, self.throttle.buffer, self.buckets)
+        return throttle_layout(lanes, self.most, self.throttle.buffer, self.buckets)
 
     def replace(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Let it have other arrays; the histograms are over the same counts."""

@@ -32,7 +32,7 @@ from streamshed.kernels.core import (
     Shape,
     make,
 )
-from streamshed.kernels.machine import prefetch
+from streamshed.kernels.intrinsics import prefetch
 from streamshed.kernels.random import GOLDEN, mix
 from streamshed.kernels.table import (
     add_occurrence,

@@ -15,7 +15,7 @@ from streamshed.engine.allocation import enough
 from streamshed.engine.batch import Batch
 from streamshed.engine.component import Arrays
 from streamshed.engine.match import sorted_windows, vectors
-from streamshed.engine.match.compared import Compared
+from streamshed.engine.match.comparison_columns import Compared
 from streamshed.engine.match.conditions import Conditions
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.pairs import (
@@ -72,7 +72,6 @@ class ConditionMatcher(Matcher):
         self.condition: PairCondition = plan.pairwise
         self.compared = compared
         self.room = 0
-        self.multiplied = 0
         self.keyed = bool(plan.streams[0].key)
         selectivity = make(Selectivity, selectivity_layout(shape.lanes), shape, memory, self.prefix)
         self.state = Conditions(self._empty(), selectivity)
@@ -351,7 +350,6 @@ class ConditionMatcher(Matcher):
                     continue
                 used = -(-int(matrices["used"][at]) // 64) * 64
                 products = (mine if some.all() else mine[some]) @ whole[at, :used].T
-                self.multiplied += products.size
                 lengths = index.lengths[at * PLACES : at * PLACES + used].astype(values.dtype)
                 note_likely(index, products, lengths, asked[some], at, slack)
 

@@ -7,17 +7,9 @@ no index beyond the key table.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from streamshed.engine.batch import BEFORE, LOOKED
 from streamshed.kernels.compiling import hook
 from streamshed.kernels.core import RESULTS
-
-
-class NoIndex(NamedTuple):
-    """The matcher of rows that nothing is ever matched with."""
-
-    shape: int = 0
 
 
 @hook

@@ -19,7 +19,7 @@ from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import ALL, NEVER, NONE, PER_KEY, PINNED, Field
 from streamshed.kernels.hooks import counts_matches, has_matches, on_match, on_newcomer
-from streamshed.kernels.machine import ones, prefetch
+from streamshed.kernels.intrinsics import ones, prefetch
 from streamshed.kernels.table import (
     ONE,
     key_count,
@@ -34,7 +34,7 @@ CACHED = 1 << 14
 """Directories up to this size, and what hangs below them, stay in the cache by themselves."""
 
 
-class Keys(NamedTuple):
+class KeyState(NamedTuple):
     """The matcher's state: the key table of the core is nearly all it needs."""
 
     newcomer: npt.NDArray[np.int64]  # the stream of the row that is probed, or NONE
@@ -45,7 +45,7 @@ def keys_layout() -> dict[str, Field]:
     return {"newcomer": Field("once", np.int64, NONE)}
 
 
-@implements(hooks.set_newcomer, Keys)
+@implements(hooks.set_newcomer, KeyState)
 def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     """Tell the policy how important a newcomer is, and how many stored rows it matches."""
     matches = np.int64(0)
@@ -57,19 +57,19 @@ def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-un
     on_newcomer(policy, core, newcomer_importance(batch, i), matches)
 
 
-@implements(hooks.restore_row, Keys)
+@implements(hooks.restore_row, KeyState)
 def _restore_row(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     hooks.set_newcomer(matcher, policy, core, batch, i, shift)
 
 
-@implements(hooks.on_settled, Keys)
+@implements(hooks.on_settled, KeyState)
 def _on_settled(matcher, policy, core, key, stored):  # type: ignore[no-untyped-def]
     if counts_matches(policy) > 1 and not stored:
         _meet(policy, core, key, matcher.newcomer[0], -1)
     matcher.newcomer[0] = NONE
 
 
-@implements(hooks.remove_row, Keys)
+@implements(hooks.remove_row, KeyState)
 def _remove_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
     if counts_matches(policy) > 1 and has_matches(policy, core, row):
         key, stream = np.int64(core.rows[row].key), np.int64(core.rows[row].stream)
@@ -103,7 +103,7 @@ def _meet(policy, core, key, stream, change):  # type: ignore[no-untyped-def]
     return matches
 
 
-@implements(hooks.prefetch_rows, Keys)
+@implements(hooks.prefetch_rows, KeyState)
 def _prefetch_rows(matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
     if core.table.size > CACHED:
         prefetch_keys(matcher, core, batch, i, shift)
@@ -145,7 +145,7 @@ def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     return max(0, np.int64(entry) - 1)
 
 
-@implements(hooks.begin_probe, Keys)
+@implements(hooks.begin_probe, KeyState)
 def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: ignore[no-untyped-def]
     if core.until.size > 0 and batch.time[i] <= core.until[key]:
         work.cursor[GROUPS] = 0
@@ -161,7 +161,7 @@ def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: 
     return True
 
 
-@implements(hooks.next_match, Keys)
+@implements(hooks.next_match, KeyState)
 def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore[no-untyped-def]
     if _is_searched(core):
         return _next_fitting(core, work)

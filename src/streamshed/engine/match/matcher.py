@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamshed.engine.batch import Batch
 from streamshed.engine.component import Component
 from streamshed.engine.ingest import needs_check
-from streamshed.engine.match.keys import Keys, keys_layout
+from streamshed.engine.match.keys import KeyState, keys_layout
 from streamshed.kernels.core import Field, Memory, Shape, make
 from streamshed.plan.plan import Plan
 
@@ -31,7 +31,7 @@ class Matcher(Component):
     def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
         super().__init__(shape, memory)
         self.plan = plan
-        self.state: Any = make(Keys, keys_layout(), shape, memory, self.prefix)
+        self.state: Any = make(KeyState, keys_layout(), shape, memory, self.prefix)
 
     def layout(self) -> dict[str, Field]:
         """The arrays."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import NONE, Field, Memory, Shape, make
 from streamshed.kernels.hashing import fold
-from streamshed.kernels.machine import ones, trailing_zeros
+from streamshed.kernels.intrinsics import ones, trailing_zeros
 from streamshed.plan.plan import Plan, StreamPlan
 
 MOST_SETS = 7

@@ -12,7 +12,7 @@ import numpy as np
 from streamshed.engine.batch import CHANGE, DEPTH, FACT, GROUPS, LOOKED, MIXED
 from streamshed.engine.gate.hooks import on_candidates
 from streamshed.engine.match import hooks
-from streamshed.engine.match.facts import (
+from streamshed.engine.match.fact_index import (
     begins,
     code_hash,
     end_fact,
@@ -38,8 +38,8 @@ from streamshed.engine.match.keys import (
     next_choice,
     prefetch_keys,
 )
-from streamshed.engine.match.relation_links import (
-    Through,
+from streamshed.engine.match.row_facts import (
+    RelationState,
     announce,
     dismiss,
     ended,
@@ -51,7 +51,7 @@ from streamshed.engine.match.relation_links import (
 from streamshed.kernels.compiling import implements, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, CLOCK, NEVER, NONE
 from streamshed.kernels.hooks import ranks_by_promise
-from streamshed.kernels.machine import prefetch
+from streamshed.kernels.intrinsics import prefetch
 from streamshed.kernels.table import find_key, key_head
 
 AHEAD = 8
@@ -66,12 +66,12 @@ def code_of(through, batch, i):  # type: ignore[no-untyped-def]
     return find_code(through.facts, batch.hash[i], batch.stream[i])
 
 
-@implements(hooks.row_hash, Through)
+@implements(hooks.row_hash, RelationState)
 def _row_hash(matcher, batch, i):  # type: ignore[no-untyped-def]
     return code_hash(code_of(matcher, batch, i))
 
 
-@implements(hooks.prefetch_rows, Through)
+@implements(hooks.prefetch_rows, RelationState)
 def _prefetch_rows(matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
     codes = matcher.codes
     if codes.size == 0:
@@ -107,7 +107,7 @@ def _first_partner(matcher, batch, i):  # type: ignore[no-untyped-def]
 # -- the relation changes -------------------------------------------------------------------------
 
 
-@implements(hooks.before_arrival, Through)
+@implements(hooks.before_arrival, RelationState)
 def _before_arrival(matcher, policy, core, batch, work, i):  # type: ignore[no-untyped-def]
     if batch.null.size == 0 or not batch.null[i]:
         _change_until(core, matcher, batch.time[i], work.cursor)
@@ -166,7 +166,7 @@ def change_until(core, through, time, cursor):  # type: ignore[no-untyped-def]
     _change_until(core, through, time, cursor)
 
 
-@implements(hooks.expire_useless, Through)
+@implements(hooks.expire_useless, RelationState)
 def _expire_useless(matcher, policy, core, shift):  # type: ignore[no-untyped-def]
     expire_ended(matcher, policy, core, shift)
 
@@ -174,7 +174,7 @@ def _expire_useless(matcher, policy, core, shift):  # type: ignore[no-untyped-de
 # -- rows come and go -----------------------------------------------------------------------------
 
 
-@implements(hooks.is_matchable, Through)
+@implements(hooks.is_matchable, RelationState)
 def _is_matchable(matcher, core, batch, i):  # type: ignore[no-untyped-def]
     code, time = code_of(matcher, batch, i), batch.time[i]
     if code == NONE:
@@ -197,12 +197,12 @@ def _horizon(core):  # type: ignore[no-untyped-def]
     return clock - core.settings.late - longest
 
 
-@implements(hooks.set_newcomer, Through)
+@implements(hooks.set_newcomer, RelationState)
 def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     _announce(matcher, policy, core, batch, i)
 
 
-@implements(hooks.restore_row, Through)
+@implements(hooks.restore_row, RelationState)
 def _restore_row(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     _announce(matcher, policy, core, batch, i)
 
@@ -215,27 +215,27 @@ def _announce(matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
     announce(matcher, policy, core, code, batch.stream[i], time, until, importance)
 
 
-@implements(hooks.on_settled, Through)
+@implements(hooks.on_settled, RelationState)
 def _on_settled(matcher, policy, core, key, stored):  # type: ignore[no-untyped-def]
     dismiss(matcher, policy, core, stored)
 
 
-@implements(hooks.stores_rows, Through)
+@implements(hooks.stores_rows, RelationState)
 def _stores_rows(matcher, core):  # type: ignore[no-untyped-def]
     return core.settings.lanes > 1
 
 
-@implements(hooks.insert_row, Through)
+@implements(hooks.insert_row, RelationState)
 def _insert_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
     link(matcher, core, row)
 
 
-@implements(hooks.remove_row, Through)
+@implements(hooks.remove_row, RelationState)
 def _remove_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
     unlink(matcher, policy, core, row)
 
 
-@implements(hooks.refresh_ranks, Through)
+@implements(hooks.refresh_ranks, RelationState)
 def _refresh_ranks(matcher, policy, core, pool):  # type: ignore[no-untyped-def]
     if ranks_by_promise(policy):
         look_again(matcher, policy, core, pool)
@@ -244,7 +244,7 @@ def _refresh_ranks(matcher, policy, core, pool):  # type: ignore[no-untyped-def]
 # -- probe ----------------------------------------------------------------------------------------
 
 
-@implements(hooks.begin_probe, Through)
+@implements(hooks.begin_probe, RelationState)
 def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: ignore[no-untyped-def]
     work.cursor[FACT] = first_place(matcher.facts, code_of(matcher, batch, i))
     work.cursor[DEPTH] = 0
@@ -252,7 +252,7 @@ def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: 
     return True
 
 
-@implements(hooks.next_match, Through)
+@implements(hooks.next_match, RelationState)
 def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore[no-untyped-def]
     cursor = work.cursor
     code = code_of(matcher, batch, i)
@@ -270,7 +270,7 @@ def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore
     return False
 
 
-@implements(hooks.write_fact, Through)
+@implements(hooks.write_fact, RelationState)
 def _write_fact(matcher, work, out, place):  # type: ignore[no-untyped-def]
     out.payload[place] = fact_at(matcher.facts, work.cursor[FACT])
 

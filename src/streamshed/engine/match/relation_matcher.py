@@ -11,8 +11,8 @@ import numpy.typing as npt
 from streamshed.engine.batch import CHANGE, Batch
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation import change_until
-from streamshed.engine.match.relation_facts import RunningRelation
-from streamshed.engine.match.relation_links import Links, Through, links_layout
+from streamshed.engine.match.row_facts import RelationState, RowFacts, row_facts_layout
+from streamshed.engine.match.running_relation import RunningRelation
 from streamshed.kernels.core import CLOCK, NEVER, NONE, ROWS_USED, Field, Memory, Shape, make
 from streamshed.plan.plan import Plan, RelationPlan
 
@@ -31,16 +31,16 @@ class RelationMatcher(Matcher):
         super().__init__(plan, shape, memory)
         self.relation = RunningRelation(plan)
         self.seen = NEVER
-        links: Links = make(Links, links_layout(), shape, memory, self.prefix)
-        self.state = Through(self.relation.facts, links, self.relation.coming, NO_CODES)
+        links: RowFacts = make(RowFacts, row_facts_layout(), shape, memory, self.prefix)
+        self.state = RelationState(self.relation.facts, links, self.relation.coming, NO_CODES)
 
     def layout(self) -> dict[str, Field]:
         """What ties rows to the relation; the relation itself is in no checkpoint."""
-        return links_layout()
+        return row_facts_layout()
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by name."""
-        return {name: getattr(self.state.links, name) for name in links_layout()}
+        return {name: getattr(self.state.links, name) for name in row_facts_layout()}
 
     def replace(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Let rows be tied by other arrays."""

@@ -32,7 +32,7 @@ from streamshed.engine.match.pairs import (
 )
 from streamshed.kernels.compiling import driver, implements, kernel
 from streamshed.kernels.core import NEVER, NONE, Field
-from streamshed.kernels.machine import trailing_zeros
+from streamshed.kernels.intrinsics import trailing_zeros
 
 PLACES = 256
 """Places of a basic window."""

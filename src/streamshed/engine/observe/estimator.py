@@ -10,8 +10,8 @@ import numpy.typing as npt
 from streamshed.engine.allocation import enough, first_shape
 from streamshed.engine.batch import NO_NUMBERS, Batch
 from streamshed.engine.component import Arrays
-from streamshed.engine.observe.entries import link_keys
 from streamshed.engine.observe.loss import enter_rows
+from streamshed.engine.observe.sampled_rows import link_keys
 from streamshed.engine.observe.state import (
     CUT,
     DEEPEST,

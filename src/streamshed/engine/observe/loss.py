@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from streamshed.engine.observe import hooks
-from streamshed.engine.observe.counting import (
+from streamshed.engine.observe.distinct_keys import note_key
+from streamshed.engine.observe.sampled_results import (
     count_hidden,
     count_results,
     gather,
     release_slots,
 )
-from streamshed.engine.observe.distinct import note_key
-from streamshed.engine.observe.entries import (
+from streamshed.engine.observe.sampled_rows import (
     add_entry,
     add_key,
     coarsen,

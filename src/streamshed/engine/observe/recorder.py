@@ -11,7 +11,7 @@ from streamshed.engine.batch import Batch
 from streamshed.engine.observe import hooks
 from streamshed.kernels.compiling import copy_element, implements
 from streamshed.kernels.core import RESULTS
-from streamshed.kernels.machine import bit_length
+from streamshed.kernels.intrinsics import bit_length
 from streamshed.kernels.random import draw
 
 # The scalars of a recorder, in `Recorder.numbers`.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import CLOCK, NEVER, NONE, Field
-from streamshed.kernels.machine import bit_length
+from streamshed.kernels.intrinsics import bit_length
 from streamshed.kernels.random import mix
 from streamshed.kernels.table import lane_of, sweep_of
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.gate import hooks
-from streamshed.engine.gate.correlations import Histograms, note_difference
+from streamshed.engine.gate.window_scores import Histograms, note_difference
 from streamshed.engine.match.sorted_windows import first_above
 from streamshed.kernels.compiling import driver, implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWEST, NONE, Field
@@ -39,7 +39,7 @@ PUSHED, POPPED, QUEUED, DROPPED = range(4)
 TOLD = 4
 
 
-class Portions(NamedTuple):
+class ThrottleState(NamedTuple):
     """What is gone through, who waits, and what was seen since it was last said anew."""
 
     pace: npt.NDArray[np.float64]
@@ -63,7 +63,7 @@ class Portions(NamedTuple):
     indexed: bool  # whether rows that match are found by an index, from the newest on
 
 
-def portions_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[str, Field]:
+def throttle_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[str, Field]:
     """The arrays, all of which a checkpoint keeps."""
 
     def once(dtype: npt.DTypeLike, times: int) -> Field:
@@ -87,7 +87,7 @@ def portions_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[st
     }
 
 
-@implements(hooks.is_due, Portions)
+@implements(hooks.is_due, ThrottleState)
 def _is_due(parts, time):  # type: ignore[no-untyped-def]
     return time >= parts.steps[NEXT_DUE]
 
@@ -98,7 +98,7 @@ def _below(word, share):  # type: ignore[no-untyped-def]
     return np.float64(word) < share * 18446744073709551616.0
 
 
-@implements(hooks.admit, Portions)
+@implements(hooks.admit, ThrottleState)
 def _admit(parts, core, batch, i):  # type: ignore[no-untyped-def]
     stream = lane_of(core, batch.stream[i])
     now = np.float64(core.numbers[NEWEST])
@@ -175,7 +175,7 @@ def begin_until(parts, now):  # type: ignore[no-untyped-def]
         parts.steps[WAITING] -= 1
 
 
-@implements(hooks.on_work, Portions)
+@implements(hooks.on_work, ThrottleState)
 def _on_work(parts, core, stream, work):  # type: ignore[no-untyped-def]
     parts.steps[WORK] += work
     if parts.steps[MODE] != HARVESTED:
@@ -195,12 +195,12 @@ def _on_work(parts, core, stream, work):  # type: ignore[no-untyped-def]
     parts.told[stream * TOLD + QUEUED] += 1
 
 
-@implements(hooks.updates_selectivity, Portions)
+@implements(hooks.updates_selectivity, ThrottleState)
 def _updates_selectivity(parts):  # type: ignore[no-untyped-def]
     return parts.steps[MODE] != HARVESTED
 
 
-@implements(on_result, Portions)
+@implements(on_result, ThrottleState)
 def _on_result(parts, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     if parts.steps[SAMPLED] == 0:
         return
@@ -232,7 +232,7 @@ def _part_of(parts, other, offset):  # type: ignore[no-untyped-def]
     return min(max(offset, 0) // parts.part[other], parts.parts[other] - 1)
 
 
-@implements(hooks.is_probed, Portions)
+@implements(hooks.is_probed, ThrottleState)
 def _is_probed(parts, core, lane, other, offset, row):  # type: ignore[no-untyped-def]
     if parts.steps[MODE] == WHOLE:
         return True
@@ -245,7 +245,7 @@ def _is_probed(parts, core, lane, other, offset, row):  # type: ignore[no-untype
     return parts.chosen[place + _part_of(parts, other, offset)]
 
 
-@implements(hooks.lookback, Portions)
+@implements(hooks.lookback, ThrottleState)
 def _lookback(parts, core, lane, other):  # type: ignore[no-untyped-def]
     window = core.lanes[other].window
     if parts.steps[MODE] != HARVESTED:
@@ -253,13 +253,13 @@ def _lookback(parts, core, lane, other):  # type: ignore[no-untyped-def]
     return min(window, parts.ends[lane * parts.part.size + other])
 
 
-@implements(hooks.on_candidates, Portions)
+@implements(hooks.on_candidates, ThrottleState)
 def _on_candidates(parts, core, lane, other, count):  # type: ignore[no-untyped-def]
     if parts.steps[MODE] == WHOLE:
         parts.partners[lane * (parts.part.size + 1) + other] += count
 
 
-@implements(hooks.is_span_probed, Portions)
+@implements(hooks.is_span_probed, ThrottleState)
 def _is_span_probed(parts, lane, other, least, most):  # type: ignore[no-untyped-def]
     if parts.steps[MODE] != HARVESTED:
         return True
@@ -270,7 +270,7 @@ def _is_span_probed(parts, lane, other, least, most):  # type: ignore[no-untyped
     return False
 
 
-@implements(hooks.count_probed, Portions)
+@implements(hooks.count_probed, ThrottleState)
 def _count_probed(parts, lane, other, time, times, start, end):  # type: ignore[no-untyped-def]
     if end <= start or parts.steps[MODE] != HARVESTED:
         return end - start
@@ -290,14 +290,14 @@ def _count_probed(parts, lane, other, time, times, start, end):  # type: ignore[
     return counted
 
 
-@implements(hooks.count_sampled, Portions)
+@implements(hooks.count_sampled, ThrottleState)
 def _count_sampled(parts, lane, other, among):  # type: ignore[no-untyped-def]
     if parts.steps[MODE] == SHREDDED and other == parts.first[lane]:
         return np.int64(round(among * parts.pace[THROTTLE]))
     return among
 
 
-@implements(hooks.useless_row, Portions)
+@implements(hooks.useless_row, ThrottleState)
 def _useless_row(parts, core, lane):  # type: ignore[no-untyped-def]
     if parts.reach[lane] >= BOUNDLESS:
         return NONE

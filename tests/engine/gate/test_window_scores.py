@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, norm
 
-from streamshed.engine.gate.correlations import new_histograms, scores_of
+from streamshed.engine.gate.window_scores import new_histograms, scores_of
 
 LAGS, SPREADS = np.array([0.0, 4.0, 9.0]), np.array([0.0, 1.5, 2.5])
 

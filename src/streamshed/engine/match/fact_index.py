@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import KEY_COUNT, KEY_LANES, KEYS_USED, NEVER, NONE
-from streamshed.kernels.machine import prefetch
+from streamshed.kernels.intrinsics import prefetch
 from streamshed.kernels.random import GOLDEN, mix
 from streamshed.kernels.table import add_key, drop_key, find_key, home_shift, key_lanes
 

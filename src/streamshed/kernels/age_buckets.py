@@ -12,7 +12,7 @@ import numpy as np
 
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWEST
-from streamshed.kernels.machine import bit_length
+from streamshed.kernels.intrinsics import bit_length
 
 CELLS = 4096
 PART = 16

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamshed.engine.gate.dropping import best_rates
-from streamshed.engine.gate.harvesting import (
+from streamshed.engine.gate.harvest_fractions import (
     METRICS,
     Directions,
     best,
@@ -19,6 +18,7 @@ from streamshed.engine.gate.harvesting import (
     full_cost,
     greedy,
 )
+from streamshed.engine.gate.random_drop import best_rates
 from streamshed_lab.experiments.harvesting import example_of_figure_4, random_directions
 
 Numbers = npt.NDArray[np.float64]

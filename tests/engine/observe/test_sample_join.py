@@ -10,7 +10,7 @@ import streamshed as ss
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
-from streamshed.engine.observe import shadow
+from streamshed.engine.observe import sample_join
 
 ROWS, WINDOW = 1_500, 400
 
@@ -51,7 +51,7 @@ def of(join: ss.Join) -> dict[str, pa.Table]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that have little room."""
-    monkeypatch.setattr(shadow, "CAPACITY", 100)
+    monkeypatch.setattr(sample_join, "CAPACITY", 100)
 
 
 @KINDS
@@ -108,9 +108,9 @@ def test_cuts_and_restarts_change_no_estimate(kind: str) -> None:
 def test_a_row_with_too_many_results_makes_the_sample_smaller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shadow, "CAPACITY", 10_000)
-    monkeypatch.setattr(shadow, "MOST", 30)
-    monkeypatch.setattr(shadow, "BUFFER", 16)
+    monkeypatch.setattr(sample_join, "CAPACITY", 10_000)
+    monkeypatch.setattr(sample_join, "MOST", 30)
+    monkeypatch.setattr(sample_join, "BUFFER", 16)
     join = JOINS["equalities"]
     tables = of(join)
     exact = join.count(tables).results

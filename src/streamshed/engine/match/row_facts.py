@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.match.facts import (
+from streamshed.engine.match.fact_index import (
     Changes,
     Facts,
     code_hash,
@@ -44,7 +44,7 @@ NEWCOMER = np.dtype(
 )
 
 
-class Links(NamedTuple):
+class RowFacts(NamedTuple):
     """What is known of each row, and a heap of those that will be of no use before they expire."""
 
     items: npt.NDArray[np.int32]
@@ -55,8 +55,8 @@ class Links(NamedTuple):
     newcomer: npt.NDArray[Any]
 
 
-def links_layout() -> dict[str, Field]:
-    """The arrays of `Links`."""
+def row_facts_layout() -> dict[str, Field]:
+    """The arrays of `RowFacts`."""
     return {
         "items": Field("row", np.int32, None),
         "place": Field("row", np.int32, None),
@@ -67,16 +67,16 @@ def links_layout() -> dict[str, Field]:
     }
 
 
-class Through(NamedTuple):
+class RelationState(NamedTuple):
     """The matcher's state: the relation, the ties of rows to it, and what is known of the batch."""
 
     facts: Facts
-    links: Links
+    links: RowFacts
     changes: Changes  # of the relation, that are to come
     codes: npt.NDArray[np.int32]  # of the batch's keys; empty where they are looked up one by one
 
 
-@implements(hooks.precedes, Links)
+@implements(hooks.precedes, RowFacts)
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
     if policy.until[item] != policy.until[other]:
         return policy.until[item] < policy.until[other]

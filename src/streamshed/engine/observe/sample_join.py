@@ -94,7 +94,7 @@ class Sums(NamedTuple):
     step_spread: npt.NDArray[np.float64]
 
 
-class Shadow(Estimator):
+class SampleJoin(Estimator):
     """The observer of a running join, and the second join.
 
     Args:

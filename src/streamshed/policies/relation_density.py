@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels import hooks
-from streamshed.kernels.ages import find_horizon, now
+from streamshed.kernels.age_buckets import find_horizon, now
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import ARRIVALS, NONE, Field, Shape
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
@@ -51,13 +51,13 @@ class PromiseState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Promise(Policy):
+class RelationDensity(Policy):
     """What `shed("density")` is in joins through a relation.
 
     A row leaves that promises the least importance for the time that it takes its place.
 
     Examples:
-        >>> Promise().name
+        >>> RelationDensity().name
         'density'
     """
 

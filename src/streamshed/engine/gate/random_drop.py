@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.gate.harvesting import Directions
+from streamshed.engine.gate.harvest_fractions import Directions
 from streamshed.kernels.compiling import driver, kernel
 
 ROUNDS = 400
