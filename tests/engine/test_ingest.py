@@ -300,6 +300,14 @@ def test_data_that_cannot_be_joined_is_refused(inputs, words):
         assert word in str(error.value)
 
 
+@pytest.mark.parametrize("given", [GOOD.to_reader, lambda: iter(GOOD.to_batches())])
+@pytest.mark.parametrize("run", [TWO.replay, TWO.replay_batches, TWO.count])
+def test_one_reader_does_not_serve_two_streams(run, given):
+    once = given()
+    with pytest.raises(InputError, match=r"'a' and 'b' were given the same .* give each stream"):
+        run(a=once, b=once)
+
+
 def test_keys_that_the_common_type_cannot_hold():
     far = pa.table({"k": pa.array([10**13], pa.timestamp("s")), "ts": [1]})
     near = pa.table({"k": pa.array([1], pa.timestamp("ns")), "ts": [1]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from state_handle import Handle
 from streamshed.engine.checkpoint import BLOCK, ArrayLog
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block
+from streamshed.plan.capabilities import FEATURES, KINDS, POLICIES, Kind
 from streamshed.plan.plan import Plan
 from streamshed.spark import shared_memory, store
 from streamshed.spark.sharding import Sharding
@@ -121,35 +122,44 @@ def written(join: ss.Join, held: int, size: int, batches: int) -> list[int]:
 
 
 SHARED = ss.join("a", "b", "c").on("k").within(10**9, time="ts")
+BOUNDED: dict[str, Callable[[int], ss.Join]] = {
+    policy: lambda held, policy=policy: shed(SHARED.keep(total=held), policy)
+    for policy, no in POLICIES.items()
+    if "shared key" not in no
+}
+"""Joins that hold so many rows of each of three streams, or in all."""
+OTHERS: dict[str, Callable[[int], ss.Join]] = {
+    "exact": lambda held: SHARED.within(held, time="ts"),
+    "equalities": lambda held: (
+        ss.join("a", "b", "c").on("a.k = b.k", "b.x = c.x").within(10**9, time="ts")
+    ).keep(total=held),
+    "condition": lambda held: (
+        ss.join("a", "b", "c").on(ss.near("v", 1.0)).within(10**9, time="ts")
+    ).keep(total=held),
+    "relation": lambda held: (
+        ss.join("a", "b", "c").on(a="k", b="k", c="x").within(held, time="ts")
+    ).through(pa.table({c: np.arange(held) for c in "pqr"}), a="p", b="q", c="r"),
+}
+
+
+def shed(join: ss.Join, policy: str) -> ss.Join:
+    """The join under a policy."""
+    if policy == "column":
+        return join.shed(column="v")
+    return (join.weigh(column="v") if policy == "importance" else join).shed(policy)
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "exact",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("density", "existence", "random", "equalities", "condition", "relation")
-        ),
+        pytest.param(name, marks=[] if name == "exact" else pytest.mark.slow)
+        for name in OTHERS | BOUNDED
     ],
 )
 def test_a_batch_writes_what_it_changed(name: str) -> None:
     medians = []
     for held in (3_000, 24_000):
-        total = SHARED.keep(total=held)
-        join = {
-            "exact": lambda held=held: SHARED.within(held, time="ts"),
-            "equalities": lambda held=held: (
-                ss.join("a", "b", "c").on("a.k = b.k", "b.x = c.x").within(10**9, time="ts")
-            ).keep(total=held),
-            "condition": lambda held=held: (
-                ss.join("a", "b", "c").on(ss.near("v", 1.0)).within(10**9, time="ts")
-            ).keep(total=held),
-            "relation": lambda held=held: (
-                ss.join("a", "b", "c").on(a="k", b="k", c="x").within(held, time="ts")
-            ).through(pa.table({c: np.arange(held) for c in "pqr"}), a="p", b="q", c="r"),
-        }.get(name, lambda total=total: total.shed(name))()
-        found = written(join, held, size=300, batches=9)
+        found = written((OTHERS | BOUNDED)[name](held), held, size=300, batches=9)
         medians.append(float(np.median(found)))
         assert np.mean(found) < PER_ROW * 300 + AT_MOST
     assert medians[1] < 1.5 * medians[0] + AT_MOST
@@ -177,17 +187,14 @@ def test_names_of_streams_are_written_once() -> None:
 
 # -- from worker to worker ------------------------------------------------------------------------
 
-JOINS = {
-    "density": ("shared key", "`keep(total=…)`"),
-    "queued": ("shared key", "`queue` with a rate"),
-    "throttled": ("shared key", "`throttle` by work or time"),
-    "row windows": ("shared key", "row windows"),
-    "by a column": ("streams by a column", "`keep(total=…)`"),
-    "graph": ("equalities", "`keep(total=…)`"),
-    "condition": ("condition", "`keep(total=…)`"),
-    "throttled condition": ("condition", "`throttle` by work or time"),
-    "relation": ("relation", "`keep(total=…)`"),
-}
+APART = {"`spill`", "selection", "aggregates"}
+"""Features that have files of their own, or are not of the operator."""
+CELLS = [
+    (kind, feature.name)
+    for feature in FEATURES
+    for kind in KINDS
+    if kind not in feature.no and feature.name not in APART
+]
 
 
 def batch_by_batch(plan: Plan, inputs: dict[str, pa.Table], forget: bool) -> tuple[Counter, object]:
@@ -205,20 +212,22 @@ def batch_by_batch(plan: Plan, inputs: dict[str, pa.Table], forget: bool) -> tup
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == "row windows" else pytest.mark.slow) for name in JOINS],
+    ("kind", "feature"),
+    [
+        pytest.param(*cell, marks=[] if cell == ("shared key", "row windows") else pytest.mark.slow)
+        for cell in CELLS
+    ],
 )
-def test_every_kind_of_join_goes_on_elsewhere(name: str, monkeypatch) -> None:
+def test_every_kind_of_join_goes_on_elsewhere(kind: Kind, feature: str, monkeypatch) -> None:
     restored = []
     restore = store.restore_operator
     monkeypatch.setattr(store, "restore_operator", lambda *a: restored.append(1) or restore(*a))
-    kind, feature = JOINS[name]
     inputs = data(kind)
     plan = said(kind, feature).plan({name: rows.schema for name, rows in inputs.items()})
     expected, ledger = batch_by_batch(plan, inputs, forget=False)
     assert expected
     found, handed = batch_by_batch(plan, inputs, forget=True)
-    assert not restored or name == "relation"  # a relation that is not indexed is read again
+    assert not restored or kind == "relation"  # a relation that is not indexed is read again
     assert (found, handed.streams) == (expected, ledger.streams)
     monkeypatch.setenv(shared_memory.SWITCH, "off")
     found, read = batch_by_batch(plan, inputs, forget=True)
