@@ -15,6 +15,7 @@ from streamshed.engine.operator import Block, Late, Operator
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, StateError, listed, suggestion
 from streamshed.ledger import Ledger
+from streamshed.plan.capabilities import check_runtime
 from streamshed.plan.plan import StreamPlan
 from streamshed.plan.resolve import make_plan
 from streamshed.sources import check_shared, open_source, without_views
@@ -44,11 +45,7 @@ class Session:
     """
 
     def __init__(self, spec: Spec, schemas: Mapping[str, Any], state: bytes | None = None) -> None:
-        if spec.aggregation is not None:
-            raise SpecError(
-                "open(): a session returns results as they are made, and .aggregate() needs all of "
-                "them; leave .aggregate() out, or use .replay() or .stream()"
-            )
+        check_runtime(spec, "open")
         if state is not None and not isinstance(state, bytes | bytearray | memoryview):
             raise StateError(
                 f"open(): `state` is a {type(state).__name__}; give the bytes that "

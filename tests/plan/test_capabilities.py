@@ -18,7 +18,17 @@ from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block
 from streamshed.plan import capabilities
-from streamshed.plan.capabilities import EXCLUSIVE, FEATURES, KINDS, POLICIES, Feature, Kind
+from streamshed.plan.capabilities import (
+    EXCLUSIVE,
+    FEATURES,
+    KINDS,
+    NOT_IN,
+    POLICIES,
+    RUNTIMES,
+    Feature,
+    Kind,
+    Runtime,
+)
 
 MATCHES = {
     "shared key": "FROM a JOIN b ON a.k = b.k JOIN c ON b.k = c.k",
@@ -235,6 +245,21 @@ def test_features_that_exclude_each_other_say_why(one: str, other: str) -> None:
     with pytest.raises(ss.SpecError) as raised:
         join.plan({name: rows.schema for name, rows in NAMED.items()})
     assert EXCLUSIVE[one, other] in str(raised.value)
+
+
+@pytest.mark.parametrize(("feature", "runtime"), NOT_IN)
+def test_a_feature_that_a_runtime_does_not_have_says_why(feature: str, runtime: Runtime) -> None:
+    join = said("shared key", feature)
+    if feature == "aggregates":
+        join = join.aggregate("a.w", over=100)
+    for other in RUNTIMES:
+        if (feature, other) in NOT_IN:
+            with pytest.raises(ss.SpecError) as raised:
+                capabilities.check_runtime(join._spec, other)
+            assert NOT_IN[feature, runtime] in str(raised.value)
+            assert ".replay()" in str(raised.value)
+        else:
+            capabilities.check_runtime(join._spec, other)
 
 
 @pytest.mark.slow

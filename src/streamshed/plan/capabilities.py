@@ -172,6 +172,25 @@ EXCLUSIVE: dict[tuple[str, str], str] = {
 }
 """Pairs of features that exclude each other, and why."""
 
+Runtime = Literal["replay", "open", "stream"]
+RUNTIMES: dict[Runtime, str] = {
+    "replay": "in this process over whole inputs",
+    "open": "in this process on live data",
+    "stream": "on Spark",
+}
+"""The methods that run a join, and where."""
+
+NOT_IN: dict[tuple[str, Runtime], str] = {
+    ("`spill`", "stream"): (
+        "Spark's state store (RocksDB) keeps the rows of a join on disk already: allow more rows"
+        " with .keep()"
+    ),
+    ("aggregates", "open"): (
+        "a session returns results as they are made, and .aggregate() needs all of them"
+    ),
+}
+"""Features that a runtime does not have, and why."""
+
 _RANKS_KEYS = "it ranks the keys that streams share, and these streams share none"
 _RANKS_ATTRIBUTES = "it ranks rows by columns that are equal, and these rows are matched without"
 _RANKS_BY_FACTS = "it ranks rows by columns that streams share, and these meet through facts"
@@ -220,6 +239,18 @@ def check(spec: Spec) -> None:
             )
 
 
+def check_runtime(spec: Spec, runtime: Runtime) -> None:
+    """Refuse a feature that a runtime does not have."""
+    for (name, where), reason in NOT_IN.items():
+        if where == runtime and _BY_NAME[name].is_said(spec):
+            others = [f".{other}()" for other in RUNTIMES if (name, other) not in NOT_IN]
+            method = _BY_NAME[name].method
+            raise SpecError(
+                f"{method} was said, which .{runtime}() does not have: {reason}; leave {method}"
+                f" out, or use {' or '.join(others)}"
+            )
+
+
 def check_policy(spec: Spec, policy: Policy) -> None:
     """Refuse a policy that has no meaning for a kind of join."""
     kind = kind_of(spec)
@@ -239,7 +270,8 @@ def support_table() -> str:
         "",
         "<!-- Written by `python -m streamshed.plan.capabilities`; do not edit. -->",
         "",
-        "Every cell holds for `replay` and on Spark. A number refers to a reason below.",
+        "Every cell holds for `replay`, for sessions (`open`) and on Spark (`stream`), but for what"
+        " is said below of single runtimes. A number refers to a reason below.",
         "",
         f"| | {' | '.join(KINDS)} |",
         f"|---|{'---|' * len(KINDS)}",
@@ -262,6 +294,8 @@ def support_table() -> str:
     lines += ["", *(f"{number}. {_sentence(text)}" for number, text in enumerate(reasons, 1))]
     lines += ["", f"Features compose with each other{', except:' if EXCLUSIVE else '.'}"]
     lines += ["", *(f"- {one} and {other}: {why}." for (one, other), why in EXCLUSIVE.items())]
+    lines += ["", "Not every runtime has every feature:", ""]
+    lines += [f"- {name} is not in `{runtime}`: {why}." for (name, runtime), why in NOT_IN.items()]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -17,6 +17,7 @@ from streamshed.engine.ingest import in_order_of_time, merged
 from streamshed.engine.memory import within_memory
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError, listed
+from streamshed.plan.capabilities import check_runtime
 from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import (
@@ -95,13 +96,8 @@ def prepared(
     rates: Mapping[str, float] | None = None,
 ) -> tuple[Plan, list[DataFrame], Sharding]:
     """The plan of a join, its DataFrames in order, and its shards."""
+    check_runtime(spec, "stream")
     plan = make_plan(spec, {name: _arrow(name, frame) for name, frame in data.items()})
-    if plan.spill is not None:
-        raise SpecError(
-            ".spill() is not available on Spark, whose state store (RocksDB) keeps the rows of a "
-            "join on disk already; leave it out and allow more rows with .keep(), or run the join "
-            "in this process with .replay()"
-        )
     frames = [data[stream.name] for stream in plan.streams]
     session = frames[0].sparkSession
     check_python(session)
