@@ -37,3 +37,16 @@ def test_the_examples_print_what_they_say(page):
 def test_the_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[)#]", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_the_architecture_names_every_module_of_the_engine():
+    """Whoever looks for a file finds it on the page, and what the page names is there."""
+    source = README.parent / "src"
+    there = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    named = set(re.findall(r"[\w/]+\.py", (DOCS / "architecture.md").read_text(encoding="utf-8")))
+    for name in named:
+        assert name in there or any(path.endswith(f"/{name}") for path in there), name
+    for path in there:
+        _, room, *rest = path.split("/")
+        if room in ("engine", "kernels", "plan") and rest[-1] != "__init__.py":
+            assert any(path.endswith(f"/{name}") for name in named), path
