@@ -138,7 +138,7 @@ def enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
 def directory(keys: int) -> int:
     """The size of a directory for so many keys: a power of two, at most two thirds full.
 
-    It grows with the keys, not with the room: a sparse directory costs a cache miss for each tuple.
+    It grows with the keys, not with the room: a sparse directory costs a cache miss for each row.
     """
     return 1 << int(keys * 1.5 + 1).bit_length()
 

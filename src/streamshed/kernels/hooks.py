@@ -14,7 +14,7 @@ from streamshed.kernels.compiling import hook
 
 @hook
 def on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
-    """A tuple has come, is neither filtered nor late, and will be probed, then admitted or refused.
+    """A row has come, is neither filtered nor late, and will be probed, then admitted or refused.
 
     Rows whose time was over have left. In a restart under another policy rows are announced too.
     """
@@ -22,7 +22,7 @@ def on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
 
 @hook
 def queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
-    """What a tuple promises that comes to a queue: of those that wait the lowest are shed first.
+    """What a row promises that comes to a queue: of those that wait the lowest are shed first.
 
     It is announced when it is taken from there, if it is.
     """

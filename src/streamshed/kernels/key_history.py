@@ -122,7 +122,7 @@ def begin(policy, core):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_notice(policy, core, key, lane, came, others):  # type: ignore[no-untyped-def]
-    """A tuple of a key has come to a lane; so many other rows of the key are stored."""
+    """A row of a key has come to a lane; so many other rows of the key are stored."""
     lanes, time, notes = core.settings.lanes, now(core), policy.notes
     if policy.horizon[0] == 0.0:
         begin(policy, core)

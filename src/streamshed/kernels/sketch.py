@@ -104,7 +104,7 @@ def draw_coefficients(sketch, seed, attributes):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_signs(sketch, batch, i):  # type: ignore[no-untyped-def]
-    """Find the signs of a tuple: the product of those of its attributes, a bit for each copy."""
+    """Find the signs of a row: the product of those of its attributes, a bit for each copy."""
     words = sketch.word.size
     for word in range(words):
         sketch.word[word] = _ZERO

@@ -162,7 +162,7 @@ def _on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
 
 @kernel
 def _learn(policy, batch, i):  # type: ignore[no-untyped-def]
-    """Count the values of a tuple for the streams whose partner its own is."""
+    """Count the values of a row for the streams whose partner its own is."""
     for table in range(policy.tumbled.size):
         if policy.partner[table] == batch.stream[i]:
             count_value(policy.counters, table, _shared_hash(policy, batch, i, table))
@@ -179,7 +179,7 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
 
 @kernel
 def _shared_hash(policy, batch, i, stream):  # type: ignore[no-untyped-def]
-    """The hash of those attributes of a tuple that a stream shares with its partner."""
+    """The hash of those attributes of a row that a stream shares with its partner."""
     if batch.hashes.size == 0:
         return batch.hash[i]
     hashed = _ZERO

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 State = TypeVar("State", bound=type)
 
 NO_QUEUE, RELATIVE, AS_WRITTEN = range(3)
-"""Whether tuples wait in a queue, and stand there by what they add, or as the paper has it."""
+"""Whether rows wait in a queue, and stand there by what they add, or as the paper has it."""
 USUAL, TAKEN = 64.0, 16.0
 """What is usual, and of whom most are taken, moves by so small a part towards the latest."""
 
@@ -39,8 +39,8 @@ def ranking_layout() -> dict[str, Field]:
         "promise": Field("row", np.float64, None, kept=True),
         "newcomer": Field("once", np.float64),  # its promise
         "ages": Field("once", np.int64),  # whether promises count for the time that is left
-        "queues": Field("once", np.int64),  # whether tuples wait, and are known when announced
-        "usual": Field("lane", np.float64, kept=True),  # the promise of tuples that may have to
+        "queues": Field("once", np.int64),  # whether rows wait, and are known when announced
+        "usual": Field("lane", np.float64, kept=True),  # the promise of rows that may have to
         "taken": Field("lane", np.float64, kept=True),  # the part of a stream in those taken
     } | tumbling_layout()
 
@@ -70,7 +70,7 @@ def check_queue(name: str, queue: object) -> None:
 
 
 def queueing(plan: Plan, queue: str) -> int:
-    """How tuples stand that wait."""
+    """How rows stand that wait."""
     if plan.queue is None:
         return NO_QUEUE
     return AS_WRITTEN if queue == "paper" else RELATIVE
@@ -146,9 +146,9 @@ def is_admitted(state, core, pool, stream, time):  # type: ignore[no-untyped-def
 def relative(state, stream, promise):  # type: ignore[no-untyped-def]
     """A promise of one who may have to wait, by how many more results there are if it is taken.
 
-    It promises results with all tuples of the other streams, of which a part is taken. Of a stream
-    with *N* tuples, *T* of them taken, one more is worth its promise times *N* / *T*, as a part of
-    all results; and *N* is the larger the less is usual. Otherwise the tuples of the stream that
+    It promises results with all rows of the other streams, of which a part is taken. Of a stream
+    with *N* rows, *T* of them taken, one more is worth its promise times *N* / *T*, as a part of
+    all results; and *N* is the larger the less is usual. Otherwise the rows of the stream that
     promise most would drive all others out of a queue, and with whom should they be joined then?
     """
     state.usual[stream] += (max(0.0, promise) - state.usual[stream]) / USUAL
@@ -157,7 +157,7 @@ def relative(state, stream, promise):  # type: ignore[no-untyped-def]
 
 @kernel
 def is_taken(state, stream):  # type: ignore[no-untyped-def]
-    """A tuple of a stream was taken from the queue."""
+    """A row of a stream was taken from the queue."""
     for other in range(state.taken.size):
         state.taken[other] -= state.taken[other] / TAKEN
     state.taken[stream] += 1.0 / TAKEN

@@ -56,7 +56,7 @@ class Queue(NamedTuple):
 
 @kernel
 def moment(queue, batch, i):  # type: ignore[no-untyped-def]
-    """When a tuple comes, which is the next one."""
+    """When a row comes, which is the next one."""
     if not queue.wall:
         return batch.time[i]
     since, step, came = queue.coming
@@ -65,7 +65,7 @@ def moment(queue, batch, i):  # type: ignore[no-untyped-def]
 
 @kernel
 def has_come(queue):  # type: ignore[no-untyped-def]
-    """A tuple has come; the next one will."""
+    """A row has come; the next one will."""
     queue.coming[2] += 1
 
 
@@ -121,7 +121,7 @@ def take_first(queue):  # type: ignore[no-untyped-def]
 
 @kernel
 def _unlink(queue, before, place):  # type: ignore[no-untyped-def]
-    """Take a tuple out of the queue, given the one before it."""
+    """Take a row out of the queue, given the one before it."""
     numbers = queue.numbers
     if before == NONE:
         numbers[FIRST] = queue.after[place]
@@ -135,14 +135,14 @@ def _unlink(queue, before, place):  # type: ignore[no-untyped-def]
 
 @kernel
 def release_place(queue, place):  # type: ignore[no-untyped-def]
-    """Let another tuple have a place."""
+    """Let another row have a place."""
     queue.after[place] = queue.numbers[FREE]
     queue.numbers[FREE] = place
 
 
 @kernel
 def _promises_less(queue, place, other):  # type: ignore[no-untyped-def]
-    """Whether a tuple that waits promises less than another, or is worth less."""
+    """Whether a row that waits promises less than another, or is worth less."""
     if queue.priority[place] != queue.priority[other]:
         return queue.priority[place] < queue.priority[other]
     worth = queue.rows.worth
@@ -206,7 +206,7 @@ def _join_queue(core, policy, loss, queue, batch, i):  # type: ignore[no-untyped
 
 @kernel
 def is_ready(queue, batch, i):  # type: ignore[no-untyped-def]
-    """Whether somebody waits, and the join is free for him before a tuple comes."""
+    """Whether somebody waits, and the join is free for him before a row comes."""
     numbers = queue.numbers
     now = max(numbers[LATEST], moment(queue, batch, i))
     return numbers[COUNT] > 0 and queue.free_at[0] <= np.float64(now)

@@ -1,7 +1,7 @@
 """The throttle: how much of the full join is done, and which parts of the windows that is.
 
 Sections III to V of the GrubJoin paper. Every so often, in the join's own time, the throttle is set
-anew by how many of the tuples that came were processed in time; then the parts of the windows are
+anew by how many of the rows that came were processed in time; then the parts of the windows are
 chosen that make the most results for that much work.
 """
 
@@ -157,11 +157,11 @@ class Controller(Component):
 
     @property
     def dropped(self) -> int:
-        """The tuples that were shed as they came."""
+        """The rows that were shed as they came."""
         return int(self.state.told.reshape(-1, TOLD)[:, DROPPED].sum())
 
     def waiting(self, time: int) -> float:
-        """The work that tuples still wait for at a time: it counts as done, but is not."""
+        """The work that rows still wait for at a time: it counts as done, but is not."""
         behind = max(0.0, float(self.state.pace[BUSY_UNTIL]) - time)
         return behind * float(self.state.pace[CAPACITY]) if behind else 0.0
 
@@ -184,12 +184,12 @@ class Controller(Component):
                 self.state.pace[pace] += seconds
 
     def is_due(self, time: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Whether the throttle is set anew before tuples of some times."""
+        """Whether the throttle is set anew before rows of some times."""
         due: npt.NDArray[np.bool_] = time >= self.state.steps[NEXT_DUE]
         return due
 
     def foreseen(self, core: Core, streams: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """How the next tuples will go through windows, as long as the throttle stays."""
+        """How the next rows will go through windows, as long as the throttle stays."""
         modes = np.empty(streams.size, np.int64)
         arrivals = int(core.numbers[ARRIVALS])
         modes_to_come(self.state, core.settings.seed, arrivals, streams, modes)
@@ -223,7 +223,7 @@ class Controller(Component):
         return wanted
 
     def adapt(self, known: Known, time: int) -> None:
-        """Set the throttle anew, before a tuple of a time is processed."""
+        """Set the throttle anew, before a row of a time is processed."""
         with self.timed(None):
             self._adapt(known, time)
 
@@ -261,7 +261,7 @@ class Controller(Component):
         pace[[LOOP, REST, MEASURED, ELAPSED]] *= KEPT
 
     def _set_throttle(self, told: npt.NDArray[np.int64], elapsed: int) -> None:
-        """Section III-A: by the part of tuples that were processed in time (β).
+        """Section III-A: by the part of rows that were processed in time (β).
 
         The paper takes a join that keeps up for one with time to spare, and one that does not for
         one that works all the time. Here it is known how much of the time was worked, and the
@@ -273,7 +273,7 @@ class Controller(Component):
         performance = min(1.0, begun / came) if came else 1.0
         allowed, spent = pace[CAPACITY] * elapsed, pace[SPENT]
         if self.state.indexed:
-            # To look a tuple up is work that no throttle spares; who is dropped spares it.
+            # To look a row up is work that no throttle spares; who is dropped spares it.
             allowed, spent = max(allowed - came, allowed / 2), spent - pace[TAKEN]
             performance = 1.0
         factor = min(self.throttle.boost, performance * allowed / spent if spent else np.inf)
@@ -283,7 +283,7 @@ class Controller(Component):
         self.state.pace[THROTTLE] = min(1.0, max(LOWEST, self.fraction * factor))
 
     def _choose(self, known: Known, rates: npt.NDArray[np.float64]) -> None:
-        """Section V: which basic windows are gone through, or which tuples are dropped."""
+        """Section V: which basic windows are gone through, or which rows are dropped."""
         state, lanes, orders = self.state, len(self.plan.streams), known.orders
         state.first[:] = orders[:, 0]
         ranks = [[self._ranked(i, other) for other in orders[i]] for i in range(lanes)]

@@ -1,6 +1,6 @@
 """The parts of windows that newcomers go through, and the buffers in front of the join.
 
-The join works at a pace, in its own time: so much work in a unit. A tuple waits while those
+The join works at a pace, in its own time: so much work in a unit. A row waits while those
 before it are worked on; if the buffer of its stream is full of such, it is dropped (section III of
 the GrubJoin paper). Who waits and when they are through follows from the work done; nothing is
 really held back.
@@ -29,7 +29,7 @@ worth, a random part of the first and all of the others (window shredding, secti
 
 THROTTLE, SPENT, TAKEN, BUSY_UNTIL, CAPACITY, LOOP, REST, MEASURED, ELAPSED = range(9)
 PACES = 9
-"""The throttle; the work since it was set, and the tuples it was done for; when all who wait are
+"""The throttle; the work since it was set, and the rows it was done for; when all who wait are
 through; the work in a unit of time. And for a throttle by the clock of the machine, fading: the
 seconds that the loop took, and all else; the work that it did in them, and the time of the join
 that went by."""
@@ -51,7 +51,7 @@ class ThrottleState(NamedTuple):
     partners: npt.NDArray[np.float64]  # by lane of the newcomer: rows met of each; newcomers
     first: npt.NDArray[np.int64]  # by lane of the newcomer: the window gone through first
     reach: npt.NDArray[np.int64]  # by lane: how long a row is of any use
-    admitted: npt.NDArray[np.float64]  # by lane: the part of the tuples that is let in
+    admitted: npt.NDArray[np.float64]  # by lane: the part of the rows that is let in
     told: npt.NDArray[np.int64]  # by (lane, what): tuples that came, began, wait; all ever dropped
     starts: npt.NDArray[np.float64]  # a ring: when those who wait begin
     who: npt.NDArray[np.int64]  # beside it: their lanes
@@ -145,13 +145,13 @@ def _mode(parts, learns):  # type: ignore[no-untyped-def]
 
 @driver
 def modes_to_come(parts, seed, arrival, streams, modes):  # type: ignore[no-untyped-def]
-    """Say how tuples that come will go through windows, and of whom the lot says not at all.
+    """Say how rows that come will go through windows, and of whom the lot says not at all.
 
     Args:
         parts: as they stand.
         seed: of the join.
         arrival: the arrival number of the first.
-        streams: of the tuples.
+        streams: of the rows.
         modes: what is said of each; NONE if it is dropped by lot.
     """
     for i in range(streams.size):

@@ -2,7 +2,7 @@
 
 A value of a joining column has a *code*, numbered over all such columns together; the directory
 that knows them is that of the key table. Below a code its facts stand side by side in the order in
-which they become valid, each with its number and the codes of its other columns: what a tuple
+which they become valid, each with its number and the codes of its other columns: what a row
 matches is read in one go. Facts that ended before anything that is stored are swept out when they
 are met, and give their room back when all are packed together.
 """
@@ -26,7 +26,7 @@ _START, _SIZE, _ROOM = KEY_LANES, KEY_LANES + 1, KEY_COUNT
 CODE_WORDS = KEY_COUNT + 1
 
 _FAR, _NEAR = 16, 8
-"""How many tuples ahead memory is asked for: the directory first, then what it leads to."""
+"""How many rows ahead memory is asked for: the directory first, then what it leads to."""
 
 FOR_EVER = np.iinfo(np.int64).max
 

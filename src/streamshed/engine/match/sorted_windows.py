@@ -81,9 +81,9 @@ def sorted_layout(basic: int) -> dict[str, Field]:
     }
 
 
-def more_room(tuples: int, lanes: int) -> int:
-    """The basic windows that so many tuples may open: each but the first of a lane follows FEW."""
-    return tuples // FEW + lanes + 1
+def more_room(rows: int, lanes: int) -> int:
+    """The basic windows that so many rows may open: each but the first of a lane follows FEW."""
+    return rows // FEW + lanes + 1
 
 
 @implements(mine, SortedWindows)

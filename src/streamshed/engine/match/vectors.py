@@ -1,6 +1,6 @@
 """Windows of vectors cut into basic windows, each a matrix: products are taken by BLAS.
 
-The tuples of a batch get their places in the basic windows before they are processed, so that one
+The rows of a batch get their places in the basic windows before they are processed, so that one
 product of matrices compares many newcomers with all rows of a basic window, and with each other.
 What comes out is a bit for each newcomer and place, set where the two may agree: products of single
 precision are off by a little, so the bit is generous, and the few pairs that are left are compared
@@ -59,9 +59,9 @@ class VectorWindows(NamedTuple):
     rows: npt.NDArray[np.int32]  # by place
     matrices: npt.NDArray[Any]
     place_of: npt.NDArray[np.int64]  # by row, and last the newcomer's
-    coming: npt.NDArray[np.int64]  # the places of the tuples of the batch
-    bits: npt.NDArray[np.uint64]  # by (tuple of the batch, place)
-    ready: npt.NDArray[np.bool_]  # by (tuple of the batch, basic window): whether there are bits
+    coming: npt.NDArray[np.int64]  # the places of the rows of the batch
+    bits: npt.NDArray[np.uint64]  # by (row of the batch, place)
+    ready: npt.NDArray[np.bool_]  # by (row of the batch, basic window): whether there are bits
     width: int
     least: float
     angle: bool
@@ -82,11 +82,11 @@ def vector_layout(dtype: npt.DTypeLike, width: int, matrices: int) -> dict[str, 
 
 @driver
 def give_places(index, lanes, values, newest):  # type: ignore[no-untyped-def]
-    """Give the tuples of a batch their places, in the newest basic window of their lanes.
+    """Give the rows of a batch their places, in the newest basic window of their lanes.
 
     Args:
         index: the basic windows; there are unused ones enough.
-        lanes: of the tuples.
+        lanes: of the rows.
         values: their vectors, one after the other.
         newest: by lane its newest basic window, or NONE.
     """
@@ -123,7 +123,7 @@ def note_likely(index, products, lengths, asked, at, slack):  # type: ignore[no-
         index: the basic windows.
         products: of some tuples' vectors with those of a basic window, by (tuple, place).
         lengths: of the vectors of the basic window, in the type of the products.
-        asked: the numbers of the tuples in the batch.
+        asked: the numbers of the rows in the batch.
         at: the basic window.
         slack: how far off a product may be, in parts of the product of both lengths.
     """
