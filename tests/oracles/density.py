@@ -203,7 +203,7 @@ class Density(Random):
 
     # -- what is noted
 
-    def take_notice(self, newcomer: Held) -> None:
+    def note_arrival(self, newcomer: Held) -> None:
         """A tuple is about to be stored or refused."""
         self.noted += 1
         self.arrived = newcomer.arrival + 1
@@ -436,7 +436,7 @@ class Density(Random):
     def refuses(self, window: list[Held], newcomer: Held) -> bool:
         """Whether the newcomer promises less than whoever would have to leave."""
         key, lane = newcomer.key, self.lane(newcomer)
-        self.take_notice(newcomer)
+        self.note_arrival(newcomer)
         self.asked = newcomer
         promised = self.density(key, lane, newcomer)
         mine = self.in_lane(key, lane)
@@ -499,7 +499,7 @@ class Density(Random):
         key = newcomer.key
         if self.bounded(self.lane(newcomer)):
             return
-        self.take_notice(newcomer)
+        self.note_arrival(newcomer)
         if not self.known(key):
             self.vanish(key)
         elif self.is_everywhere(key):
@@ -516,7 +516,7 @@ class Density(Random):
         if not self.bounded(lane):
             return
         if self.asked is not held:
-            self.take_notice(held)
+            self.note_arrival(held)
         self.asked = None
         self.notes[held.key].lost.discard(lane)
         super().stored(held)

@@ -33,9 +33,9 @@ from streamshed.engine.clock import (
 from streamshed.engine.gate.hooks import (
     admit,
     asks_throttle,
-    ends_before,
-    goes_aside,
+    ends_round_before,
     is_round_over,
+    is_spilled,
     must_adapt,
     on_joined,
     on_work,
@@ -129,7 +129,7 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
         if cursor[STAGE] == TAKEN:
             if must_adapt(throttle, rows, at):
                 return DUE
-            if ends_before(router, matcher, policy, core, rows, at):
+            if ends_round_before(router, matcher, policy, core, rows, at):
                 return ROUND_OVER
             cursor[STAGE] = IDLE
             if not _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at):
@@ -174,7 +174,7 @@ def _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at): 
     if asks_throttle(router) and not admit(throttle, core, rows, at):
         count(core, rows.stream[at], SHED, 1)
         return False
-    if goes_aside(router, matcher, core, rows, at, shift):
+    if is_spilled(router, matcher, core, rows, at, shift):
         return False
     begin_key(core, pin(core, row_hash(matcher, rows, at), shift))
     work.cursor[MET] = 0

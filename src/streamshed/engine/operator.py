@@ -298,7 +298,7 @@ class Operator:
                     continue  # what was made can wait until there is more of it
                 yield from self._found()
                 if due and self.spill is not None:
-                    yield from self.spill.sit()
+                    yield from self.spill.join_spilled()
             if self.failed is not None:
                 self.refuse(part)
         self.matcher.on_processed(self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.kernels.age_buckets import now
-from streamshed.kernels.compiling import aside, kernel
+from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import ARRIVALS, NONE
 from streamshed.kernels.key_states import MOST_NAMED, NO_BITS, named
 from streamshed.kernels.random import mix
@@ -24,7 +24,7 @@ CAUTION = 4.0
 """How much data outweighs what is taken at first."""
 ROUGH = 0.02
 """Arrivals vary as their rate; this is the variance that is left where a rate is 0."""
-REGARDED = 4096
+LEARNED_FULLY = 4096
 """Arrivals that are all learned from; then one in four is."""
 COUNTS = 4
 """Of a key in a lane: fast and slow counts, and what of each is to come in a window."""
@@ -52,8 +52,8 @@ def count_arrival(policy, core, key, lane, returned):  # type: ignore[no-untyped
     lanes, base, counts = core.settings.lanes, key * core.settings.lanes, policy.counts
     note = policy.notes[key]
     gap = (now(core) - note.last) / policy.horizon[0]
-    if returned == 1 and is_regarded(policy, core):
-        regard(policy, core, note, counts, base, lane, gap)
+    if returned == 1 and is_learned_from(policy, core):
+        learn_rates(policy, core, note, counts, base, lane, gap)
     fast, slow = np.float32(np.exp(-gap / FAST)), np.float32(np.exp(-gap / SLOW))
     for i in range(COUNTS * base, COUNTS * (base + lanes), COUNTS):
         counts[i] *= fast
@@ -97,14 +97,14 @@ def expect(policy, core, base, ripe):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def is_regarded(policy, core):  # type: ignore[no-untyped-def]
+def is_learned_from(policy, core):  # type: ignore[no-untyped-def]
     """All of the first arrivals are learned from, then one in four."""
-    few = policy.numbers[ROWS_SEEN] < REGARDED
+    few = policy.numbers[ROWS_SEEN] < LEARNED_FULLY
     return few or mix(np.uint64(core.numbers[ARRIVALS])) & _THREE == NO_BITS
 
 
-@aside
-def regard(policy, core, note, counts, base, lane, gap):  # type: ignore[no-untyped-def]
+@cold_kernel
+def learn_rates(policy, core, note, counts, base, lane, gap):  # type: ignore[no-untyped-def]
     """Learn from the time since a key last came; lane: where it has come now, or NONE."""
     fit, lanes = policy.fit, core.settings.lanes
     if lanes > MOST_NAMED:
@@ -138,7 +138,7 @@ def regard(policy, core, note, counts, base, lane, gap):  # type: ignore[no-unty
             target += 2
 
 
-@aside
+@cold_kernel
 def regress(policy, core):  # type: ignore[no-untyped-def]
     """Find the weights anew: least squares, none of them below 0, one after the other."""
     fit, lanes = policy.fit, core.settings.lanes

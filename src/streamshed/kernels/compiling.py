@@ -55,7 +55,7 @@ def kernel(function: Function) -> Function:
     return numba.njit(**_INNER)(function)  # type: ignore[no-any-return]
 
 
-def aside(function: Function) -> Function:
+def cold_kernel(function: Function) -> Function:
     """Compile a function that is called seldom: apart from its caller, whose code stays short."""
     return numba.njit(**(_INNER | {"forceinline": False}))(function)  # type: ignore[no-any-return]
 

@@ -19,10 +19,10 @@ from streamshed.kernels.arrival_rates import (
     SLOW,
     count_arrival,
     fits_of,
-    regard,
+    learn_rates,
     regress,
 )
-from streamshed.kernels.compiling import aside, kernel
+from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.key_states import (
     NO_BITS,
@@ -109,7 +109,7 @@ def history_layout(shape: Shape) -> dict[str, Field]:
     }
 
 
-@aside
+@cold_kernel
 def begin(policy, core):  # type: ignore[no-untyped-def]
     """See how long a window is, and how counts fade in it."""
     find_horizon(policy, core)
@@ -121,7 +121,7 @@ def begin(policy, core):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_notice(policy, core, key, lane, came, others):  # type: ignore[no-untyped-def]
+def note_arrival(policy, core, key, lane, came, others):  # type: ignore[no-untyped-def]
     """A row of a key has come to a lane; so many other rows of the key are stored."""
     lanes, time, notes = core.settings.lanes, now(core), policy.notes
     if policy.horizon[0] == 0.0:
@@ -234,7 +234,9 @@ def _dismiss(policy, core, place):  # type: ignore[no-untyped-def]
         return
     if ghost.returns == 1:
         gap = min((now(core) - ghost.last) / policy.horizon[0], MEMORY)
-        regard(policy, core, ghost, policy.ghost_counts, place * core.settings.lanes, NONE, gap)
+        learn_rates(
+            policy, core, ghost, policy.ghost_counts, place * core.settings.lanes, NONE, gap
+        )
     else:
         leave_state(policy, core, ghost)
     policy.ghosts[place].lost = NO_BITS
@@ -251,7 +253,7 @@ def _sweep(policy, core):  # type: ignore[no-untyped-def]
         _dismiss(policy, core, place)
 
 
-@aside
+@cold_kernel
 def learn(policy, core):  # type: ignore[no-untyped-def]
     """Make of what was noted what is expected; and forget, now and then."""
     numbers = policy.numbers

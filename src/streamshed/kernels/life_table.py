@@ -9,7 +9,7 @@ up: for these rules, the index of Gittins (1979).
 from __future__ import annotations
 
 from streamshed.kernels.age_buckets import AGES, DOUBLINGS, PART, bucket, now, start_of, width
-from streamshed.kernels.compiling import aside, kernel
+from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import KEYS_USED
 from streamshed.kernels.key_states import (
     NO_BITS,
@@ -86,7 +86,7 @@ def _count_one(policy, core, note, counts, each):  # type: ignore[no-untyped-def
         counts[true_state(core, note) * AGES + bucket(policy, age)] += each
 
 
-@aside
+@cold_kernel
 def look_forward(policy, core):  # type: ignore[no-untyped-def]
     """Make the index of each state and age anew from what has been learned.
 

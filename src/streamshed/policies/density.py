@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.age_buckets import AGES, bucket, moment, now
 from streamshed.kernels.arrival_rates import COUNTS
-from streamshed.kernels.compiling import aside, implements, kernel
+from streamshed.kernels.compiling import cold_kernel, implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWCOMER_BYTES, NONE, PINNED, Field, Shape
 from streamshed.kernels.intrinsics import trailing_zeros
 from streamshed.kernels.key_history import (
@@ -19,7 +19,7 @@ from streamshed.kernels.key_history import (
     NOTED,
     history_layout,
     leave_ghost,
-    take_notice,
+    note_arrival,
 )
 from streamshed.kernels.key_states import NO_BITS, ONE_BIT, state_of
 from streamshed.kernels.lanes import oldest_of_pool
@@ -127,7 +127,7 @@ def _density(policy, core, key, lane, state):  # type: ignore[no-untyped-def]
     return _steady(policy, core, key, lane)
 
 
-@aside
+@cold_kernel
 def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
     """The same of a key that comes again and again."""
     lanes, base, time = core.settings.lanes, key * core.settings.lanes, now(core)
@@ -259,7 +259,7 @@ def _on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
     boundless = core.pools[pool_of(core, lane)].budget >= BOUNDLESS
     if boundless and key != NONE:  # who has a budget is noted when it is admitted
         came = batch.time[i] if core.settings.timed else core.numbers[ARRIVALS] - 1
-        take_notice(policy, core, key, lane, came, key_count(core, key))
+        note_arrival(policy, core, key, lane, came, key_count(core, key))
 
 
 @implements(hooks.queue_priority, DensityState)
@@ -279,7 +279,7 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
     came = time if core.settings.timed else arrival
     rows = key_count(core, key)
     if policy.numbers[NOTED] != arrival + 1:
-        take_notice(policy, core, key, lane, came, rows)
+        note_arrival(policy, core, key, lane, came, rows)
         policy.numbers[NOTED] = arrival + 1
     head = key_head(core, key, lane)
     lanes = key_lanes(core, key) | (ONE_BIT << np.uint64(lane))
@@ -315,7 +315,7 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
     lanes = core.settings.lanes
     if policy.numbers[NOTED] != core.rows[row].arrival + 1:
-        take_notice(policy, core, key, lane, moment(core, row), key_count(core, key) - 1)
+        note_arrival(policy, core, key, lane, moment(core, row), key_count(core, key) - 1)
     policy.stored[key * lanes + lane] += 1
     policy.notes[key].lost &= ~(ONE_BIT << np.uint64(lane))
     pool = pool_of(core, core.rows[row].stream)

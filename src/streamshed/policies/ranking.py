@@ -13,7 +13,7 @@ import numpy as np
 
 from streamshed.errors import SpecError
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import aside, implements, kernel
+from streamshed.kernels.compiling import cold_kernel, implements, kernel
 from streamshed.kernels.core import NEWEST, NONE, Field
 from streamshed.kernels.heap import heap_push, heap_remove, heap_top
 from streamshed.kernels.table import newcomer_per_byte, per_byte, pool_of
@@ -94,7 +94,7 @@ def stands_below(core, promise, row, other_promise, other):  # type: ignore[no-u
     return core.rows[row].arrival < core.rows[other].arrival
 
 
-@aside
+@cold_kernel
 def rank_again(state, core):  # type: ignore[no-untyped-def]
     """Find the promises of all rows anew, and put the heaps right."""
     groups = state.sizes.size

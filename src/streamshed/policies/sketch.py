@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamshed.arguments import positive
 from streamshed.errors import SpecError
 from streamshed.kernels import hooks
-from streamshed.kernels.compiling import aside, implements, kernel, loop
+from streamshed.kernels.compiling import cold_kernel, implements, kernel, loop
 from streamshed.kernels.core import Field, Shape
 from streamshed.kernels.heap import heap_restore
 from streamshed.kernels.sketch import (
@@ -208,7 +208,7 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     return relative(policy, stream, estimate(policy, stream, policy.word, 0))
 
 
-@aside
+@cold_kernel
 def _multiply_all(policy, core):  # type: ignore[no-untyped-def]
     """Find the products of all sketches, and what all rows stand by, anew."""
     _settle(policy, core)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from streamshed.engine.batch import Batch
 from streamshed.engine.sink import MADE as WRITTEN
 from streamshed.engine.sink import MEMBERS
-from streamshed.kernels.compiling import aside, kernel, loop
+from streamshed.kernels.compiling import cold_kernel, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, NONE
 from streamshed_lab.baselines.base import CROWDED, DONE, FULL, SUSPENDED, Baseline
 from streamshed_lab.baselines.tables import (
@@ -224,7 +224,7 @@ def probe_all(state, batch, i):  # type: ignore[no-untyped-def]
     state.numbers[END] = groups if groups + 1 >= state.settings.at_least else 0
 
 
-@aside
+@cold_kernel
 def sort_streams(state):  # type: ignore[no-untyped-def]
     """Put the streams first that matched least often of late."""
     order, asked, met = state.order, state.asked, state.met

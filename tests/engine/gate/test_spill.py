@@ -328,17 +328,17 @@ def test_files_of_a_snapshot_stay_until_the_next_but_one() -> None:
     with folder() as to:
         run = Disk(to, AWAY)
         first, second = written(run, 1), written(run, 2)
-        run.stay()
+        run.keep_files()
         run.drop(first)
         assert on_disk(run) == [first, second]
-        run.stay()  # the snapshot before is not known to be safe yet
+        run.keep_files()  # the snapshot before is not known to be safe yet
         assert on_disk(run) == [first, second]
         third = written(run, 3)
         run.drop(second)
-        run.stay()
+        run.keep_files()
         assert on_disk(run) == [second, third]
         run.drop(third)
-        run.stay()
+        run.keep_files()
         assert on_disk(run) == [third]
         run.close()
 
@@ -350,16 +350,16 @@ def test_the_folder_of_the_run_before_goes_with_the_second_snapshot() -> None:
         folders = [run.folder.path]
         for _ in range(4):  # each run makes one snapshot, from which the next goes on
             said = json.loads(json.dumps(run.saved()))
-            run.stay()
+            run.keep_files()
             run = Disk(to, AWAY)
             run.go_on(said)
             folders.append(run.folder.path)
             assert run.files[kept].rows[0].to_pylist() == [{"row": 1}]
             there = [path.exists() for path in folders]
             assert there == [False] * (len(folders) - 3) + [True] * min(3, len(folders))
-        run.stay()
+        run.keep_files()
         assert [path.exists() for path in folders] == [False] * 3 + [True] * 2
-        run.stay()
+        run.keep_files()
         assert [path.exists() for path in folders] == [False] * 4 + [True]
         run.close()
 
@@ -385,8 +385,8 @@ def test_a_folder_that_only_the_state_calls_ours_is_not_removed(wrong: str, tmp_
         named.symlink_to(foreign)
     later = Disk(str(to), AWAY)
     later.go_on(said | {"folder": [str(named), token], "earlier": [[str(named), token]]})
-    later.stay()
-    later.stay()
+    later.keep_files()
+    later.keep_files()
     later.close()
     assert (foreign / "00000000.arrows").read_text() == "precious"
     run.close()

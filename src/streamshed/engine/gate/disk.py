@@ -168,7 +168,7 @@ class Disk:
         if number not in self.referred | self.referred_before:
             self.folder.file(number).unlink(missing_ok=True)
 
-    def stay(self) -> None:
+    def keep_files(self) -> None:
         """Let the files in use stay: a snapshot refers to them, which is not written yet.
 
         So the files of the last one stay as well, until this is said the next time. Those of the

@@ -133,7 +133,7 @@ def release(queue, place):  # type: ignore[no-untyped-def]
 
 
 @hook
-def ends_before(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
+def ends_round_before(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
     """Whether memory is to be looked at before a row arrives."""
     return False
 
@@ -145,7 +145,7 @@ def asks_throttle(router):  # type: ignore[no-untyped-def]
 
 
 @hook
-def goes_aside(router, matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
+def is_spilled(router, matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
     """Whether a row that has arrived is not joined now; then it is noted, or stored."""
     return False
 

@@ -179,7 +179,7 @@ class DiskSpill(Component):
         self._begin_round()
         return self.deadline is not None or self.credit >= self.sitting
 
-    def sit(self) -> Iterator[Block]:
+    def join_spilled(self) -> Iterator[Block]:
         """Look at the disk: join what waits there, and let go of what is over."""
         yield from self._revisit()
         for number in np.flatnonzero(self.router.spilled).tolist():
@@ -193,7 +193,7 @@ class DiskSpill(Component):
         self.flush_noted()
         self._shed_overdue()
         self.credit = BOUNDLESS
-        yield from self.sit()
+        yield from self.join_spilled()
 
     def close(self) -> None:
         """Remove all files."""
@@ -546,7 +546,7 @@ class DiskSpill(Component):
 
     def keep_files(self) -> None:
         """Let the files stay that a snapshot refers to, until the next one."""
-        self.aside.disk.stay()
+        self.aside.disk.keep_files()
 
     def save(self) -> dict[str, Any]:
         """What is on disk; a checkpoint refers to files."""

@@ -111,8 +111,8 @@ def partition_of(hashed):  # type: ignore[no-untyped-def]
     return np.int64(hashed & LOWEST)
 
 
-@implements(hooks.ends_before, Router)
-def _ends_before(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
+@implements(hooks.ends_round_before, Router)
+def _ends_round_before(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
     """Whether a row comes after the last time of a round in which something has come."""
     numbers = router.numbers
     if batch.time[i] <= numbers[UNTIL] or numbers[CAME] == 0:
@@ -120,8 +120,8 @@ def _ends_before(router, matcher, policy, core, batch, i):  # type: ignore[no-un
     return batch.null.size == 0 or not batch.null[i]
 
 
-@implements(hooks.goes_aside, Router)
-def _goes_aside(router, matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
+@implements(hooks.is_spilled, Router)
+def _is_spilled(router, matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
     if not router.spilled[partition_of(batch.hash[i])]:
         return False
     place = router.numbers[NOTED]
@@ -164,7 +164,7 @@ def _count_row(router, core, batch, i):  # type: ignore[no-untyped-def]
         router.numbers[OVER] = 1
 
 
-@implements(hooks.ends_before, Revisit)
+@implements(hooks.ends_round_before, Revisit)
 def _begin_row(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
     if router.to_do[i] & FIRST:
         _forget_all(core)
@@ -200,7 +200,7 @@ def _asks_no_throttle(router):  # type: ignore[no-untyped-def]
     return False
 
 
-@implements(hooks.goes_aside, Revisit)
+@implements(hooks.is_spilled, Revisit)
 def _only_stored(router, matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
     if router.to_do[i] & WAITING:
         return False

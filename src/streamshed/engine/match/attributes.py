@@ -29,7 +29,7 @@ from streamshed.engine.match.attribute_index import (
 from streamshed.engine.match.keys import CACHED, newcomer_importance, prefetch_keys
 from streamshed.engine.match.probe_order import ProbeOrder, bind, find_orders
 from streamshed.kernels.bounds import within_bounds
-from streamshed.kernels.compiling import aside, implements, kernel
+from streamshed.kernels.compiling import cold_kernel, implements, kernel
 from streamshed.kernels.core import ARRIVALS, NONE
 from streamshed.kernels.hooks import on_newcomer
 
@@ -127,7 +127,7 @@ def _measure(core, matcher, stream, shift):  # type: ignore[no-untyped-def]
         find_orders(matcher.order)
 
 
-@aside
+@cold_kernel
 def _count_matches(core, matcher, stream, shift):  # type: ignore[no-untyped-def]
     """Count the rows of each stream that share an attribute with a newcomer, if not too many."""
     order = matcher.order

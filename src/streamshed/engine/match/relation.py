@@ -40,12 +40,12 @@ from streamshed.engine.match.keys import (
 )
 from streamshed.engine.match.row_facts import (
     RelationState,
-    announce,
-    dismiss,
+    begin_newcomer,
+    end_newcomer,
     ended,
     expire_ended,
     link,
-    look_again,
+    refresh_promises,
     unlink,
 )
 from streamshed.kernels.compiling import implements, kernel, loop
@@ -212,12 +212,12 @@ def _announce(matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
     code, time = code_of(matcher, batch, i), batch.time[i]
     until = valid_until(matcher.facts, code, time)
     importance = newcomer_importance(batch, i)
-    announce(matcher, policy, core, code, batch.stream[i], time, until, importance)
+    begin_newcomer(matcher, policy, core, code, batch.stream[i], time, until, importance)
 
 
 @implements(hooks.on_settled, RelationState)
 def _on_settled(matcher, policy, core, key, stored):  # type: ignore[no-untyped-def]
-    dismiss(matcher, policy, core, stored)
+    end_newcomer(matcher, policy, core, stored)
 
 
 @implements(hooks.stores_rows, RelationState)
@@ -238,7 +238,7 @@ def _remove_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
 @implements(hooks.refresh_ranks, RelationState)
 def _refresh_ranks(matcher, policy, core, pool):  # type: ignore[no-untyped-def]
     if ranks_by_promise(policy):
-        look_again(matcher, policy, core, pool)
+        refresh_promises(matcher, policy, core, pool)
 
 
 # -- probe ----------------------------------------------------------------------------------------

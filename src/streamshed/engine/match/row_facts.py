@@ -90,7 +90,7 @@ def importance_at(core, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def announce(through, policy, core, code, stream, time, until, importance):  # type: ignore[no-untyped-def]
+def begin_newcomer(through, policy, core, code, stream, time, until, importance):  # type: ignore[no-untyped-def]
     """Say who comes; the policy learns of it, and how many stored rows it matches."""
     newcomer = through.links.newcomer
     newcomer[0].code = code
@@ -111,7 +111,7 @@ def announce(through, policy, core, code, stream, time, until, importance):  # t
 
 
 @kernel
-def dismiss(through, policy, core, stored):  # type: ignore[no-untyped-def]
+def end_newcomer(through, policy, core, stored):  # type: ignore[no-untyped-def]
     """The newcomer is stored, or was refused: then nobody matches it any more."""
     newcomer = through.links.newcomer[0]
     told = hooks.counts_matches(policy) > 1 and newcomer.matches > 0
@@ -194,7 +194,7 @@ def promise(through, policy, core, code, stream, time, importance):  # type: ign
 
 
 @kernel
-def look_again(through, policy, core, pool):  # type: ignore[no-untyped-def]
+def refresh_promises(through, policy, core, pool):  # type: ignore[no-untyped-def]
     """Look again at what the rows promise that stand lowest in a pool; not all of it is news."""
     links, known = through.links, False
     for _ in range(LOOKS):

@@ -29,7 +29,7 @@ from streamshed.engine.match.pairs import (
     stage,
     take_out,
 )
-from streamshed.kernels.compiling import aside, implements, kernel
+from streamshed.kernels.compiling import cold_kernel, implements, kernel
 from streamshed.kernels.core import NONE, Field
 
 MOST = 1024
@@ -106,7 +106,7 @@ def _on_enter(index, core, row):  # type: ignore[no-untyped-def]
     _enter(index, core, row)
 
 
-@aside
+@cold_kernel
 def _enter(index, core, row):  # type: ignore[no-untyped-def]
     """Put the newcomer's row into the newest basic window of its lane, or begin one with it."""
     index.value_of[row] = index.value_of[index.value_of.size - 1]
@@ -162,7 +162,7 @@ def _close(index, lane, place):  # type: ignore[no-untyped-def]
     index.free[0] = place + 1
 
 
-@aside
+@cold_kernel
 def _put(index, place, row, time):  # type: ignore[no-untyped-def]
     """Put a row into a basic window, where its value and its time belong."""
     values, rows, times = index.values, index.rows, index.times
@@ -192,7 +192,7 @@ def _on_take_out(index, core, row):  # type: ignore[no-untyped-def]
     _take_out(index, core, row)
 
 
-@aside
+@cold_kernel
 def _take_out(index, core, row):  # type: ignore[no-untyped-def]
     """Take a row out of its basic window, which goes if it was the last."""
     values, rows, times, basic = index.values, index.rows, index.times, index.basic
@@ -223,7 +223,7 @@ def _take_out(index, core, row):  # type: ignore[no-untyped-def]
         _join(index, core, lane, before, place)
 
 
-@aside
+@cold_kernel
 def _join(index, core, lane, place, other):  # type: ignore[no-untyped-def]
     """Move the few rows of a basic window to another."""
     start = place * MOST

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.engine.observe.state import CUT, DISTINCT, UNSEEN, depth_of, lot_of
-from streamshed.kernels.compiling import aside, kernel
+from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.random import mix
 
 
@@ -19,7 +19,7 @@ def note_key(loss, hashed, level, made):  # type: ignore[no-untyped-def]
         _note(loss, hashed, level, made)
 
 
-@aside
+@cold_kernel
 def _note(loss, hashed, level, made):  # type: ignore[no-untyped-def]
     place = _place_of(loss, hashed)
     distinct = loss.distinct

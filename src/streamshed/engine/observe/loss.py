@@ -58,7 +58,7 @@ from streamshed.engine.observe.state import (
     promise_of,
     rows_in_sketch,
 )
-from streamshed.kernels.compiling import aside, implements, kernel, loop
+from streamshed.kernels.compiling import cold_kernel, implements, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, NONE, RESULTS
 from streamshed.kernels.core import NEWEST as NEWEST_SEEN
 from streamshed.kernels.table import lane_of
@@ -177,7 +177,7 @@ def _rows_of(loss, core, lane):  # type: ignore[no-untyped-def]
     return loss.numbers[ENTERED] if core.settings.by else loss.entered[lane]
 
 
-@aside
+@cold_kernel
 def _turn(loss, core):  # type: ignore[no-untyped-def]
     """Let the sketch fade lane by lane; raise the chances again where the sample has room."""
     numbers = loss.numbers
@@ -253,7 +253,7 @@ def _open_step(loss, core):  # type: ignore[no-untyped-def]
         _begin_step(loss, core, now)
 
 
-@aside
+@cold_kernel
 def _begin_step(loss, core, now):  # type: ignore[no-untyped-def]
     number = now // loss.settings.step
     place = number % STEPS
@@ -274,7 +274,7 @@ def _begin_step(loss, core, now):  # type: ignore[no-untyped-def]
 # -- following ------------------------------------------------------------------------------------
 
 
-@aside
+@cold_kernel
 def _follow(loss, core, sight, key, stream, time, position, counted):  # type: ignore[no-untyped-def]
     """Count what a row completes whose key is followed, or enters, and follow it."""
     numbers, depth = loss.numbers, depth_of(sight.lot)

@@ -19,7 +19,7 @@ from streamshed.engine.observe.state import (
     window_of,
 )
 from streamshed.kernels.bounds import within_bounds
-from streamshed.kernels.compiling import aside, kernel
+from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import NONE
 
 
@@ -189,7 +189,7 @@ def count_results(loss, core, key, stream, time, partners):  # type: ignore[no-u
     return Found(exact, certain, seen, spread, heaviest, lowest)
 
 
-@aside
+@cold_kernel
 def _within_bounds(loss, core, key, stream, time, level):  # type: ignore[no-untyped-def]
     """The results where there are bounds: combinations of entries are gone through, lane by lane.
 
@@ -242,7 +242,7 @@ def _fits_above(loss, core, e, lane, stream, time, level):  # type: ignore[no-un
     return True
 
 
-@aside
+@cold_kernel
 def _by_latest(loss, core, key, stream, time, slots, level):  # type: ignore[no-untyped-def]
     """The results of a complete join where some partners are newer than the newcomer.
 

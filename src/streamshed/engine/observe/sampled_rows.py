@@ -22,7 +22,7 @@ from streamshed.engine.observe.state import (
     oldest_alive,
     window_of,
 )
-from streamshed.kernels.compiling import aside, kernel, loop
+from streamshed.kernels.compiling import cold_kernel, kernel, loop
 from streamshed.kernels.core import NONE
 from streamshed.kernels.table import lane_of
 
@@ -74,7 +74,7 @@ def _link(loss, key):  # type: ignore[no-untyped-def]
     loss.heads[chain] = key + 1
 
 
-@aside
+@cold_kernel
 def drop_key(loss, key):  # type: ignore[no-untyped-def]
     """Follow a key no longer; it has no entries."""
     keys = loss.keys
@@ -158,7 +158,7 @@ def prune_key(loss, core, key, depth):  # type: ignore[no-untyped-def]
     return best
 
 
-@aside
+@cold_kernel
 def sweep(loss, core):  # type: ignore[no-untyped-def]
     """Prune all keys, by the present floor; count the entries that the floor alone lets in."""
     entries, keys = loss.entries, loss.keys
@@ -176,7 +176,7 @@ def sweep(loss, core):  # type: ignore[no-untyped-def]
             key = after
 
 
-@aside
+@cold_kernel
 def make_room(loss, core):  # type: ignore[no-untyped-def]
     """Prune all keys, and lower the chances of rows until an eighth of the entries is free.
 
@@ -202,7 +202,7 @@ def make_room(loss, core):  # type: ignore[no-untyped-def]
         loss.floors[at] = max(loss.floors[at], numbers[FLOOR])
 
 
-@aside
+@cold_kernel
 def coarsen(loss, core, key, stream, rows):  # type: ignore[no-untyped-def]
     """Merge neighbouring entries of a key in a stream until three quarters of the most are left.
 
