@@ -144,7 +144,7 @@ def test_compile_writes_the_kernels_of_a_join_to_a_folder_and_an_archive(monkeyp
     assert f"kernels in {folder} and {archive}" in done.stdout
     names = {path.name for path in folder.iterdir()}
     assert names == {*zipfile.ZipFile(archive).namelist()} == {*cache.used()}
-    assert any(name.startswith("merging.running_maximum-") for name in names)
+    assert any(name.startswith("merge.running_maximum-") for name in names)
 
 
 @pytest.mark.parametrize(
