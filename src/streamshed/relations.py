@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +13,9 @@ import pyarrow.compute as pc
 
 from streamshed.arguments import column_name
 from streamshed.columns import Column, find, no_rows
+from streamshed.durations import parse, to_units
 from streamshed.errors import InputError, SpecError
-from streamshed.sources import Source, open_source
+from streamshed.sources import Source, is_reread, open_source, reread
 
 BEGIN, END, TIME, CHANGE = "begin", "end", "time", "change"
 INSERT, DELETE = "insert", "delete"
@@ -181,11 +183,28 @@ class Relation:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table(Relation):
-    """A table as one input among streams, whose rows match at any time; made by `table`."""
+    """A table as one input among streams, whose rows match at any time; made by `table`.
+
+    Attributes:
+        refresh: how often it is read anew, in microseconds; None if it is read once.
+    """
+
+    refresh: int | None = None
 
     def ends(self) -> tuple[str | None, str | None]:
         """No row begins or ends, whatever its columns are called."""
         return None, None
+
+    @cached_property
+    def rows(self) -> Source | None:
+        """The rows, opened."""
+        if not callable(self.data):
+            return super().rows
+        return open_source(self.name, self.data(), "table")
+
+    def anew(self) -> Table:
+        """The table as it is now."""
+        return replace(self, data=reread(self.data))
 
 
 CHANGE_TIME = "__time"
@@ -236,12 +255,14 @@ def relation(
     return Relation(data, name, begin, end, changes, time, change)
 
 
-def table(data: Any) -> Table:
+def table(data: Any, *, refresh: str | timedelta | None = None) -> Table:
     """Give a table as one input among streams: its rows match at any time, and never leave.
 
     Args:
-        data: Its rows, of any kind that `relation` takes. On Spark a DataFrame that does not stream
-            is such a table by itself, if others do.
+        data: Its rows, of any kind that `relation` takes, or a function that returns them. On Spark
+            a DataFrame that does not stream is such a table by itself, if others do.
+        refresh: How often the rows are read anew, as in `"1 hour"`, on Spark and in sessions; rows
+            that came before match the new ones too. Replay reads them once.
 
     Example:
         >>> import pyarrow as pa, streamshed as ss
@@ -253,7 +274,30 @@ def table(data: Any) -> Table:
     """
     if data is None:
         raise SpecError("table(): the table is None; give its rows")
-    return Table(data, "table", None, None, None, TIME, CHANGE)
+    every = None
+    if refresh is not None:
+        every = read_refresh(refresh)
+        if not is_reread(data):
+            raise SpecError(
+                f"table(): `refresh` is {refresh!r}, but a {type(data).__name__} stays as it is; "
+                "give what can be read again: the path of a Parquet file, a Spark DataFrame, a "
+                "table by postgres(…), or a function that returns the rows"
+            )
+    return Table(data, "table", None, None, None, TIME, CHANGE, every)
+
+
+def read_refresh(said: Any) -> int:
+    """How often a table is read anew, in microseconds.
+
+    Examples:
+        >>> read_refresh("1 minute")
+        60000000
+    """
+    where = "table(): `refresh`"
+    every = to_units(parse(said, where), True, where)
+    if every <= 0:
+        raise SpecError(f"{where} is {said!r}; it must be greater than 0")
+    return every
 
 
 def as_relation(said: Any) -> Relation:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from time import monotonic
 from types import TracebackType
 from typing import Any, Literal
 
@@ -18,8 +21,11 @@ from streamshed.ledger import Ledger
 from streamshed.plan.capabilities import check_runtime
 from streamshed.plan.plan import StreamPlan
 from streamshed.plan.resolve import make_plan
+from streamshed.relations import Table
 from streamshed.sources import check_shared, open_source, without_views
 from streamshed.spec import Spec
+
+logger = logging.getLogger("streamshed")
 
 
 class Session:
@@ -55,7 +61,9 @@ class Session:
             name: without_views(schema) if isinstance(schema, pa.Schema) else schema
             for name, schema in schemas.items()
         }
+        self._spec, self._schemas = spec, plain
         self._plan = make_plan(spec, plain)
+        self._read_table = monotonic()
         self._operator: Operator
         if state is None:
             self._operator = build_operator(self._plan)
@@ -89,7 +97,7 @@ class Session:
                 as they stand, so that rows may be late within one call.
             streams: Or the rows of each stream; streams without new rows may be left out.
         """
-        operator = self._running()
+        self._running()
         if order not in ("time", "arrival"):
             raise SpecError(
                 f"push(): `order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, "
@@ -97,6 +105,8 @@ class Session:
             )
         given = self._given(data, streams)
         check_shared(given)
+        self._refresh()
+        operator = self._running()
         tables = {self._position(name): self._batches(name, rows) for name, rows in given.items()}
         parts = self._read(operator, dict(sorted(tables.items())))
         self._late = {}
@@ -163,6 +173,28 @@ class Session:
                 ".open(schemas, state=…)"
             )
         return self._operator
+
+    def _refresh(self) -> None:
+        """Read the table among the inputs anew, if there is one and it is time."""
+        through = self._spec.through_relation
+        table = None if through is None else through.relation
+        if through is None or not isinstance(table, Table) or table.refresh is None:
+            return
+        if monotonic() - self._read_table < table.refresh / 1e6:
+            return
+        self._read_table = monotonic()
+        try:
+            spec = replace(self._spec, through_relation=replace(through, relation=table.anew()))
+            plan = make_plan(spec, self._schemas)
+            self._operator = restore_operator(plan, self._operator.snapshot())
+        except (InputError, OSError) as error:
+            logger.warning(
+                "table %r cannot be read anew (%s); rows match what was read before",
+                table.name,
+                error,
+            )
+            return
+        self._plan = plan
 
     def _given(self, data: Any, streams: Mapping[str, Any]) -> Mapping[str, Any]:
         """The rows by stream, however they were given."""

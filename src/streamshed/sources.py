@@ -79,6 +79,30 @@ def is_read_once(data: Any) -> bool:
     return isinstance(data, pa.RecordBatchReader | Iterator)
 
 
+def is_reread(data: Any) -> bool:
+    """Whether an input may have other rows when it is read again.
+
+    Examples:
+        >>> is_reread("users.parquet"), is_reread(pa.table({"k": [1]}))
+        (True, False)
+    """
+    return isinstance(data, (str, Path, Postgres)) or callable(data) or _is_of_spark(data)
+
+
+def reread(data: Any) -> Any:
+    """An input to be read again, without what was remembered of it."""
+    if not _is_of_spark(data):
+        return data
+    if hasattr(data, "_jdf"):
+        # Spark remembers which files there were.
+        data._jdf.queryExecution().analyzed().refresh()
+    return data.select("*")
+
+
+def _is_of_spark(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pyspark" and hasattr(data, "toArrow")
+
+
 def check_shared(data: Mapping[str, Any]) -> None:
     """Refuse one reader for two streams: each would get a part of its rows."""
     seen: dict[int, str] = {}
@@ -130,7 +154,7 @@ def _opened(name: str, data: Any) -> Source:
     kind = type(data).__module__.partition(".")[0]
     if kind == "pandas":
         return _whole(name, pa.Table.from_pandas(data, preserve_index=False))
-    if kind == "pyspark" and hasattr(data, "toArrow"):
+    if _is_of_spark(data):
         return _whole(name, _collected(name, data))
     if kind == "polars" and hasattr(data, "collect"):
         data = data.collect()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import streamshed as ss
@@ -389,6 +391,62 @@ def test_the_rows_of_a_table_match_at_any_time() -> None:
 def test_a_table_that_does_not_fit_says_why(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ss.StreamshedError, match=message):
         VISITS.replay({**WITH_USERS, **given})
+
+
+def visits(session: ss.Session, time: int) -> list[tuple[int, str]]:
+    """What a session makes of two visits of each user at a time."""
+    rows = pa.table({"k": range(4), "ts": [time] * 4})
+    made = session.push(a=rows, b=rows).to_pylist()
+    return sorted((row["a"]["k"], row["users"]["name"]) for row in made if row["a"] == row["b"])
+
+
+def test_a_session_reads_its_table_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rows that were there before match what the table has now, and nothing if it has nothing."""
+    file = tmp_path / "users.parquet"
+    pq.write_table(pa.table({"id": [0, 1, 1], "name": ["a", "b", "c"]}), file)
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.int64())])
+    users = ss.table(str(file), refresh="1 us")
+    with VISITS.open({"a": schema, "b": schema, "users": users}) as session:
+        assert visits(session, 0) == [(0, "a"), (1, "b"), (1, "c")]
+        pq.write_table(pa.table({"id": [1, 2], "name": ["B", "C"]}), file)
+        assert visits(session, 1) == [(1, "B"), (2, "C")]
+        state = session.snapshot()
+        # User 0 is in the table no more, so that its rows of time 0 can match nothing.
+        assert session.ledger.streams["a"].filtered == 2 + 2 + 1
+        old = pa.table({"k": [1], "ts": [2]})
+        assert len(session.push(b=old)) == 2  # those of the times 0 and 1
+        file.unlink()
+        assert visits(session, 3) == [(1, "B"), (2, "C")]
+        assert "table 'users' cannot be read anew" in caplog.text
+    pq.write_table(pa.table({"id": [3], "name": ["D"]}), file)
+    with VISITS.open({"a": schema, "b": schema, "users": users}, state=state) as session:
+        assert visits(session, 4) == [(3, "D")]
+
+
+def test_a_table_may_come_from_a_function() -> None:
+    names = iter("xyz")
+
+    def users() -> pa.Table:
+        return pa.table({"id": [0], "name": [next(names)]})
+
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.int64())])
+    given = {"a": schema, "b": schema, "users": ss.table(users, refresh="1 us")}
+    with VISITS.open(given) as session:
+        assert [visits(session, 0), visits(session, 1)] == [[(0, "y")], [(0, "z")]]
+
+
+@pytest.mark.parametrize(
+    ("data", "refresh", "message"),
+    [
+        (USERS, "1 hour", "a Table stays as it is; give what can be read again"),
+        ("users.parquet", "0 s", "greater than 0"),
+        ("users.parquet", "1 parsec", "'parsec' is not a unit"),
+        ("users.parquet", 60, "say its unit, as in '60 seconds'"),
+    ],
+)
+def test_a_table_that_cannot_be_read_anew_says_why(data: Any, refresh: Any, message: str) -> None:
+    with pytest.raises(ss.SpecError, match=message):
+        ss.table(data, refresh=refresh)
 
 
 def test_a_table_needs_a_key() -> None:

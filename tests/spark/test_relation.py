@@ -98,7 +98,7 @@ def test_facts_are_divided_among_shards(spark: SparkSession, files: Files, dynam
 
 def test_rows_go_to_the_shards_of_their_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     known = np.array([5, 5, 7], np.uint64), np.array([0, 2, 1], np.int32)
-    routes = shipping.Routes("none", 3)
+    routes = shipping.Routes("none", 0, 3)
     monkeypatch.setattr(shipping.Routes, "arrays", known)
     cells = shipping.Cells(0, (None,) * 3, {1: routes})
     hashed = np.array([7, 8, 5], np.uint64)

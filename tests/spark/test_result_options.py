@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import streamshed as ss
@@ -107,6 +110,40 @@ def test_a_frame_that_does_not_stream_is_a_table(spark: SparkSession, files: Fil
     expected = join.replay(DATA | {"users": ss.table(users)})
     assert rows(ran.table, expected.table.schema) == rows(expected.table)
     assert ran.ledger.results == expected.ledger.results > 50
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_table_is_read_anew_while_a_query_runs(
+    spark: SparkSession, files: Files, tmp_path: Path, shards: int
+) -> None:
+    """Batches that begin after a change match what the table has then, old rows and new."""
+    users, late = pa.table({"k": [1, 2], "name": ["one", "two"]}), pa.table({"k": [2, 3]})
+    place = tmp_path / "_users"
+    place.mkdir()
+    pq.write_table(users, place / "0.parquet")
+    join = ss.join("a", "users", "b").on("k").within(WINDOW, time="ts")
+    files.write([{n: pa.table({"k": [1, 2, 3], "ts": [1, 1, 1]}) for n in "ab"}])
+    table = ss.table(spark.read.parquet(str(place)), refresh="1 second")
+    frame = join.stream({**files.frames(spark), "users": table}, shards=shards)
+    query = (
+        frame.writeStream.format("parquet")
+        .option("path", str(files.folder / "_out"))
+        .option("checkpointLocation", str(files.folder / "_checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        pq.write_table(late.append_column("name", pa.array(["TWO", "THREE"])), place / "1.parquet")
+        (place / "0.parquet").unlink()
+        time.sleep(6)  # the table is read every second, and counts two seconds later
+        files.write([{"b": pa.table({"k": [1, 2, 3], "ts": [9, 9, 9]})}])
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    made = files.results(frame).to_pylist()
+    found = sorted((row["a"]["ts"], row["b"]["ts"], row["users"]["name"]) for row in made)
+    # The row of user 3 had no match when it came, and was filtered.
+    assert found == [(1, 1, "one"), (1, 1, "two"), (1, 9, "TWO")]
 
 
 def test_frames_that_do_not_stream_make_the_outer_join_of_sql(spark: SparkSession) -> None:

@@ -38,7 +38,19 @@ def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, 
             f"{name!r} is a table, but tables are matched by a key that all inputs share; name it, "
             "as in .on('k')"
         )
+    if spec.unmatched:
+        raise SpecError(
+            f".unmatched(): {name!r} is a table, and rows that it has no match for leave the join "
+            "when they come; leave .unmatched() out, or join the results with the table afterwards"
+        )
     relation = replace(data[name], name=name)
+    key, columns = spec.key_of(name), relation.schema.names
+    if missing := [column for column in key if column not in columns]:
+        said = ", ".join(f"{stream}={spec.key_of(stream)[0]!r}" for stream in streams)
+        raise InputError(
+            f"table {name!r} has no column {missing[0]!r}, which is to be its key; its columns are "
+            f"{listed(columns)}. Name the one that is, as in .on({said}, {name}={columns[0]!r})"
+        )
     keys = {stream: spec.key_of(stream) for stream in streams}
     met = PerStream(named=tuple((stream, spec.key_of(name)) for stream in streams))
     return replace(

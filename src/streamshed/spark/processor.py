@@ -90,6 +90,7 @@ class JoinProcessor(StatefulProcessor):
         self.late_to = late_to
         self.weights = weights
         self.resume = resume
+        self.refreshed = sharding.versions is not None
         self.held: dict[int, dict[int, list[bytes]]] = {}
 
     def init(self, handle: Any) -> None:
@@ -115,6 +116,15 @@ class JoinProcessor(StatefulProcessor):
             return build_operator
         return Resumed(self.resume, label == next(iter(self.plans)), self.held.pop(label, {}))
 
+    def _plan_at(self, label: int, blob: Any) -> Plan:
+        """The plan of a shard in the batch of a blob: a table may have been read anew."""
+        plan, versions = self.plans[label], self.sharding.versions
+        parts = None if versions is None else versions.at(blob.moment)
+        if parts is None:
+            return plan
+        shard = [*self.plans].index(label)
+        return replace(plan, through=parts[shard if len(parts) > 1 else 0])
+
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
         key: Any,
@@ -128,9 +138,10 @@ class JoinProcessor(StatefulProcessor):
         blobs = sorted(
             (row.stream, row.part, row.number, row.newest, bytes(row.rows)) for row in came
         )
-        self.moment = came[0].moment if self.plans[label].on_wall else None
+        plan = self._plan_at(label, came[0])
+        self.moment = came[0].moment if plan.on_wall else None
         started = time.perf_counter_ns()
-        state = self.store.open(self.plans[label], self._begin(label))
+        state = self.store.open(plan, self._begin(label))
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         late_before = _late(state.join.ledger())
         with state.join.timed():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as f
@@ -40,8 +40,21 @@ _COMBINED = {"rate": f.min, "weight": f.max, "keys_weight": f.max, "throttle": f
 """How that of several shards is put together; all else is added."""
 
 
-def observed(accounts: DataFrame, streams: Sequence[str], budget: int | None = None) -> DataFrame:
-    """Put the accounts into the progress of the query, and the rows that may be kept."""
+@dataclass(frozen=True)
+class Budgets:
+    """What a join may keep: rows, or bytes; None if that is not bounded."""
+
+    rows: int | None = None
+    nbytes: int | None = None
+
+
+NO_BUDGETS = Budgets()
+
+
+def observed(
+    accounts: DataFrame, streams: Sequence[str], budgets: Budgets = NO_BUDGETS
+) -> DataFrame:
+    """Put the accounts into the progress of the query, and what may be kept."""
     fates = [f"{stream}.{fate}" for stream in streams for fate in FATES]
     names = [*TOTALS, *fates, *(f"shed by {policy}" for policy in SHED_BY)]
 
@@ -55,7 +68,8 @@ def observed(accounts: DataFrame, streams: Sequence[str], budget: int | None = N
         *(total("sampled", place, name) for place, name in enumerate(_SAMPLED)),
         *(total("paced", place, name) for place, name in enumerate(_PACED)),
         f.sum("importance").alias("importance"),
-        f.max(f.lit(budget).cast("long")).alias("budget"),
+        f.max(f.lit(budgets.rows).cast("long")).alias("budget"),
+        f.max(f.lit(budgets.nbytes).cast("long")).alias("budget_bytes"),
     )
 
 
@@ -111,8 +125,8 @@ def _read(metrics: Mapping[str, Any]) -> dict[str, Ledger]:
     return {join: accounts for join, (accounts, _) in ledgers_and_budgets(metrics).items()}
 
 
-def ledgers_and_budgets(metrics: Mapping[str, Any]) -> dict[str, tuple[Ledger, int | None]]:
-    """The ledger of each join and the rows that it may keep, from a batch's observed metrics."""
+def ledgers_and_budgets(metrics: Mapping[str, Any]) -> dict[str, tuple[Ledger, Budgets]]:
+    """The ledger of each join and what it may keep, from a batch's observed metrics."""
     numbered = []
     for name, row in metrics.items():
         label, _, streams = name.partition(": ")
@@ -120,9 +134,12 @@ def ledgers_and_budgets(metrics: Mapping[str, Any]) -> dict[str, tuple[Ledger, i
         if origin == OBSERVATION and number.isdigit():
             values = _values(row)
             if values.get("results") is not None:
-                told = _ledger(values), _known(values.get("budget"), int)
+                budgets = Budgets(
+                    _known(values.get("budget"), int), _known(values.get("budget_bytes"), int)
+                )
+                told = _ledger(values), budgets
                 numbered.append((int(number), streams, told))
-    found: dict[str, tuple[Ledger, int | None]] = {}
+    found: dict[str, tuple[Ledger, Budgets]] = {}
     for _, streams, one in sorted(numbered, key=lambda join: join[0]):
         names = itertools.chain([streams], (f"{streams} ({i})" for i in itertools.count(2)))
         found[next(name for name in names if name not in found)] = one

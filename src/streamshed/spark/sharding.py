@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from streamshed.errors import StateError
 
 if TYPE_CHECKING:
-    from streamshed.spark.shipping import Cells
+    from streamshed.spark.shipping import Cells, Versions
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 _RECORDED = "spark.sql.streaming.internal.stateStore.partitions"
@@ -33,6 +33,7 @@ class Sharding:
         most: how many there may be, if that is not fixed.
         cores: tasks that run at once, for which shards may have to take turns.
         cells: how facts are divided, where streams meet through a relation in several shards.
+        versions: of the table among the inputs, if it is read anew.
     """
 
     partitions: int
@@ -40,6 +41,7 @@ class Sharding:
     most: int = MOST
     cores: int = MOST
     cells: Cells | None = None
+    versions: Versions | None = None
 
     def in_task(self) -> Sharding:
         """The shards of the query that this task is part of; outside of tasks, these."""

@@ -1,22 +1,27 @@
 """What executors get as files, which each fetches once: compiled kernels, and a relation.
 
-The rows of a relation, its changes and its index are written here, once. Spark hands every executor
-a copy of the files; all its workers see the same memory, and what a worker changes in the index is
-its own.
+The rows of a relation, its changes and its index are written here into one file. Spark hands every
+executor a copy; all its workers see the same memory, and what a worker changes in the index is its
+own. A table that is read anew in the course of a query (`refresh`) has a file for each version.
 """
 
 from __future__ import annotations
 
 import atexit
 import hashlib
+import logging
 import mmap
+import pickle
 import shutil
 import tempfile
+import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,14 +33,18 @@ from streamshed.columns import no_rows
 from streamshed.engine.ingest import key_hash
 from streamshed.engine.match.fact_index import CODE_WORDS, Facts, FactSettings
 from streamshed.engine.match.running_relation import Index, RunningRelation
+from streamshed.errors import SpecError
 from streamshed.kernels import cache
 from streamshed.plan.plan import Plan, RelationPlan
-from streamshed.relations import Relation
+from streamshed.plan.routing import by_one_key
+from streamshed.relations import Relation, Table
 from streamshed.sources import Source
 from streamshed.spark.settings import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger("streamshed.spark")
 
 _ALIGNED = 64
 _ARRAYS = ("keys", "table", "numbers", "entries", "bounds")
@@ -117,11 +126,15 @@ class Shipped:
 
     Attributes:
         file: its name.
-        schema: its columns.
+        start: where in the file they begin.
+        size: how many bytes they are.
+        schema: the columns.
         rows: how many.
     """
 
     file: str
+    start: int
+    size: int
     schema: pa.Schema
     rows: int
 
@@ -130,7 +143,8 @@ class Shipped:
 
         def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
             with pa.memory_map(str(_path_of(self.file))) as mapped:
-                file = pa.ipc.open_file(mapped)
+                mapped.seek(self.start)
+                file = pa.ipc.open_file(mapped.read_buffer(self.size))
                 for number in range(file.num_record_batches):
                     yield file.get_batch(number).select(columns)
 
@@ -149,7 +163,8 @@ class ShippedRelation(Relation):
 
     def _told(self) -> tuple[object, ...]:
         return tuple(
-            data.file if isinstance(data, Shipped) else data for data in (self.data, self.changes)
+            (data.file, data.start) if isinstance(data, Shipped) else data
+            for data in (self.data, self.changes)
         )
 
     @cached_property
@@ -192,41 +207,54 @@ class ShippedIndex:
         return Index(Facts(FactSettings(CODE_WORDS, self.streams), **arrays), self.used)
 
 
-def ship(plan: Plan, session: SparkSession, shards: int) -> tuple[Plan, Cells | None]:
-    """The same plan, with its relation in files that every executor will have.
+def ship(
+    plan: Plan, session: SparkSession, shards: int, streaming: bool
+) -> tuple[Plan, Cells | None, Versions | None]:
+    """The same plan, with its relation in a file that every executor will have.
 
-    Where several streams meet in several shards, each has files with facts of its own.
+    Where several streams meet in several shards, each has facts of its own. Of a table that is to
+    be read anew, while a query streams, the versions to come are told.
     """
     if plan.through is None:
-        return plan, None
-    told = _Writer(_folder(), session)
-    relation, token = plan.through.relation, uuid.uuid4().hex
-    rows = None if relation.data is None else relation.table(plan.through.schema)
-    news = None
-    if relation.news is not None and not relation.grows:
-        source = relation.news.of(relation.change_schema(plan.through.schema))
-        news = pa.Table.from_batches(source.batches(), source.schema).combine_chunks()
-        news = (news.to_batches() or [no_rows(source.schema)])[0]
-    if shards == 1 or len(plan.streams) == 1:
-        return replace(plan, through=told.relation(plan, token, rows, news)), None
-    facts = [part for part in (rows, news) if part is not None]
-    axis, owners = _divided(plan, facts, shards)
-    of = dict(zip(map(id, facts), owners, strict=True))
+        return plan, None, None
+    folder, token = _folder(), uuid.uuid4().hex
+    rows = _rows(plan.through)
+    apart = shards if len(plan.streams) > 1 else 1
+    with _Writer(folder / token, session) as told:
+        parts, cells = told.parts(plan, rows, apart)
+    shipped = replace(plan, through=parts[0])
+    relation = plan.through.relation
+    if not streaming or not isinstance(relation, Table) or relation.refresh is None:
+        return shipped, cells, None
+    if context_of(session) is None:
+        raise SpecError(
+            f"table {relation.name!r}: `refresh` is not available on Spark Connect, whose running "
+            "queries get no new files; start the query anew for another version of the table"
+        )
+    if apart > 1 and not by_one_key(plan, plan.through):
+        raise SpecError(
+            f"table {relation.name!r}: `refresh` needs keys of one type in all streams, or one "
+            "shard; cast them, or give .stream(…, shards=1)"
+        )
+    refreshing = _Refreshing(plan, session, folder, token, apart, _digest(rows))
+    threading.Thread(target=refreshing.run, name=f"refresh {relation.name}", daemon=True).start()
+    return shipped, cells, Versions(token)
 
-    def own(part: pa.RecordBatch | None, shard: int) -> pa.RecordBatch | None:
-        return None if part is None else part.filter(pa.array(of[id(part)] == shard))
 
-    parts = tuple(
-        told.relation(plan, f"{token}-{shard}", own(rows, shard), own(news, shard))
-        for shard in range(shards)
-    )
-    routes = {
-        position: told.routes(f"{token}-routes-{position}", *_routes(plan, position, facts, owners))
-        for position in range(len(plan.streams))
-        if position != axis
-    }
-    # Whole it is nowhere; who asks for its schema may take any part.
-    return replace(plan, through=parts[0]), Cells(axis, parts, routes)
+def _rows(through: RelationPlan) -> pa.RecordBatch | None:
+    """The rows that a relation has from the start."""
+    relation = through.relation
+    return None if relation.data is None else relation.table(through.schema)
+
+
+def _changes(through: RelationPlan) -> pa.RecordBatch | None:
+    """The changes of a relation, if they have an end."""
+    relation = through.relation
+    if relation.news is None or relation.grows:
+        return None
+    source = relation.news.of(relation.change_schema(through.schema))
+    news = pa.Table.from_batches(source.batches(), source.schema).combine_chunks()
+    return (news.to_batches() or [no_rows(source.schema)])[0]
 
 
 def _divided(
@@ -273,15 +301,16 @@ class Routes:
     """Which shards have facts for a key, in a file that every executor has a copy of."""
 
     file: str
+    start: int
     pairs: int
 
     @cached_property
     def arrays(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
         """The hashes of keys, in order, and the shard of each; a key may be there several times."""
-        data = _path_of(self.file).read_bytes()
+        path, split = _path_of(self.file), self.start + 8 * self.pairs
         return (
-            np.frombuffer(data, np.uint64, self.pairs),
-            np.frombuffer(data, np.int32, self.pairs, 8 * self.pairs),
+            np.fromfile(path, np.uint64, self.pairs, offset=self.start),
+            np.fromfile(path, np.int32, self.pairs, offset=split),
         )
 
 
@@ -320,55 +349,211 @@ class Cells:
         return of, shard
 
 
-@dataclass(frozen=True)
 class _Writer:
-    folder: Path
-    session: SparkSession
+    """Writes a file that every executor will have a copy of, part by part.
 
-    def table(self, name: str, rows: pa.RecordBatch) -> Shipped:
-        path = self.folder / name
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_batch(rows)
-        _hand_out(path, self.session)
-        return Shipped(name, rows.schema, rows.num_rows)
+    Args:
+        path: of the file.
+        session: of Spark.
+    """
+
+    def __init__(self, path: Path, session: SparkSession) -> None:
+        self.path, self.session = path, session
+        self.file = path.open("wb")
+        _written[path.name] = path  # what is in it is read here before it is whole
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.file.close()
+        if kind is None:
+            _hand_out(self.path, self.session)
+
+    def _begin(self) -> int:
+        """Where the next part begins."""
+        self.file.write(b"\0" * (-self.file.tell() % _ALIGNED))
+        return self.file.tell()
+
+    def parts(
+        self, plan: Plan, rows: pa.RecordBatch | None, shards: int
+    ) -> tuple[tuple[RelationPlan, ...], Cells | None]:
+        """A relation: whole, or the facts of each shard, and how rows follow them."""
+        assert plan.through is not None
+        news = _changes(plan.through)
+        if shards == 1:
+            return (self.relation(plan, rows, news),), None
+        facts = [part for part in (rows, news) if part is not None]
+        axis, owners = _divided(plan, facts, shards)
+        of = dict(zip(map(id, facts), owners, strict=True))
+
+        def own(part: pa.RecordBatch | None, shard: int) -> pa.RecordBatch | None:
+            return None if part is None else part.filter(pa.array(of[id(part)] == shard))
+
+        parts = tuple(
+            self.relation(plan, own(rows, shard), own(news, shard)) for shard in range(shards)
+        )
+        routes = {
+            position: self.routes(*_routes(plan, position, facts, owners))
+            for position in range(len(plan.streams))
+            if position != axis
+        }
+        return parts, Cells(axis, parts, routes)
+
+    def table(self, rows: pa.RecordBatch) -> Shipped:
+        start = self._begin()
+        with pa.BufferOutputStream() as sink:
+            with pa.ipc.new_file(sink, rows.schema) as writer:
+                writer.write_batch(rows)
+            data = sink.getvalue()
+        self.file.write(data)
+        self.file.flush()
+        return Shipped(self.path.name, start, data.size, rows.schema, rows.num_rows)
 
     def relation(
-        self, plan: Plan, token: str, rows: pa.RecordBatch | None, news: pa.RecordBatch | None
+        self, plan: Plan, rows: pa.RecordBatch | None, news: pa.RecordBatch | None
     ) -> RelationPlan:
-        """A relation in files: its rows, its changes, and its index."""
+        """A relation: its rows, its changes, and its index."""
         assert plan.through is not None
         relation = plan.through.relation
         shipped = ShippedRelation(
-            None if rows is None else self.table(f"{token}-rows", rows),
+            None if rows is None else self.table(rows),
             relation.name,
             plan.through.begin,
             plan.through.end,
             # Changes without end are read on by each worker itself.
-            relation.changes if news is None else self.table(f"{token}-changes", news),
+            relation.changes if news is None else self.table(news),
             relation.time,
             relation.change,
         )
         through = replace(plan.through, relation=shipped)
         index = RunningRelation(replace(plan, through=through))
-        return replace(through, index=self.index(f"{token}-index", index))
+        return replace(through, index=self.index(index))
 
-    def routes(
-        self, name: str, hashes: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32]
-    ) -> Routes:
-        path = self.folder / name
-        path.write_bytes(hashes.tobytes() + shards.tobytes())
-        _hand_out(path, self.session)
-        return Routes(name, len(hashes))
+    def routes(self, hashes: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32]) -> Routes:
+        start = self._begin()
+        self.file.write(hashes.tobytes() + shards.tobytes())
+        return Routes(self.path.name, start, len(hashes))
 
-    def index(self, name: str, relation: RunningRelation) -> ShippedIndex:
-        path, places = self.folder / name, []
-        facts = relation.facts
-        with path.open("wb") as file:
-            for part in _ARRAYS:
-                array = getattr(facts, part)
-                file.write(b"\0" * (-file.tell() % _ALIGNED))
-                places.append((part, array.dtype.str, array.size, file.tell()))
-                file.write(array.data)
-            file.write(b"\0")  # a file of nothing cannot be mapped
-        _hand_out(path, self.session)
-        return ShippedIndex(name, facts.settings.streams, relation.used, tuple(places))
+    def index(self, relation: RunningRelation) -> ShippedIndex:
+        facts, places = relation.facts, []
+        for part in _ARRAYS:
+            array = getattr(facts, part)
+            places.append((part, array.dtype.str, array.size, self._begin()))
+            self.file.write(array.data)
+        self.file.write(b"\0")  # a file of nothing cannot be mapped
+        return ShippedIndex(self.path.name, facts.settings.streams, relation.used, tuple(places))
+
+    def manifest(self, parts: tuple[RelationPlan, ...]) -> None:
+        """Write last what the file holds, for those who know its name only."""
+        data = pickle.dumps(parts)
+        self.file.write(data + len(data).to_bytes(_LENGTH, "big"))
+
+
+# -- tables that are read anew --------------------------------------------------------------------
+
+_LENGTH = 8
+"""Bytes that say how long a manifest is."""
+_AHEAD = 2.0
+"""Seconds from which on a version counts that is handed out now: batches that begin later find it
+wherever they run, and so does a batch that is done again."""
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of a table that come after the first one, by the moments from which they count.
+
+    Attributes:
+        token: how the names of their files begin.
+    """
+
+    token: str
+
+    def at(self, moment: int) -> tuple[RelationPlan, ...] | None:
+        """The parts of the table that count at a moment; None for those that it began with.
+
+        Args:
+            moment: when a batch began, in microseconds.
+        """
+        root = Path(SparkFiles.getRootDirectory())
+        begun = [path.name for path in root.glob(f"{self.token}-*") if _since(path.name) <= moment]
+        return _parts_in(max(begun, key=_since)) if begun else None
+
+
+def _since(file: str) -> int:
+    return int(file.rpartition("-")[2])
+
+
+@lru_cache(maxsize=2)
+def _parts_in(file: str) -> tuple[RelationPlan, ...]:
+    data = _path_of(file).read_bytes()
+    size = int.from_bytes(data[-_LENGTH:], "big")
+    parts: tuple[RelationPlan, ...] = pickle.loads(data[-_LENGTH - size : -_LENGTH])
+    return parts
+
+
+@dataclass
+class _Refreshing:
+    """Reads a table anew now and then, and hands it out if it has changed."""
+
+    plan: Plan
+    session: SparkSession
+    folder: Path
+    token: str
+    shards: int
+    digest: str
+
+    def run(self) -> None:
+        """Do so until Spark stops."""
+        assert self.plan.through is not None
+        relation = self.plan.through.relation
+        assert isinstance(relation, Table)
+        assert relation.refresh is not None
+        while True:
+            time.sleep(relation.refresh / 1e6)
+            if _is_stopped(self.session):
+                return
+            try:
+                self.refresh(relation.anew())
+            except Exception as error:
+                if _is_stopped(self.session):
+                    return
+                logger.warning(
+                    "table %r cannot be read anew (%s); rows match what was read before",
+                    relation.name,
+                    error,
+                )
+
+    def refresh(self, relation: Table) -> None:
+        """Hand out the table as it is now, if it has changed."""
+        assert self.plan.through is not None
+        through = replace(self.plan.through, relation=relation)
+        rows = _rows(through)
+        if (digest := _digest(rows)) == self.digest:
+            return
+        since = time.time_ns() // 1000 + round(_AHEAD * 1e6)
+        with _Writer(self.folder / f"{self.token}-{since}", self.session) as told:
+            parts, _ = told.parts(replace(self.plan, through=through), rows, self.shards)
+            told.manifest(parts)
+        self.digest = digest
+        logger.info("table %r has changed: %s rows", relation.name, rows and rows.num_rows)
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    return getattr(context_of(session), "_jsc", None) is None
+
+
+def _digest(rows: pa.RecordBatch | None) -> str:
+    """Differs for tables that differ."""
+    found = hashlib.sha256()
+    if rows is not None:
+        with pa.BufferOutputStream() as sink:
+            with pa.ipc.new_stream(sink, rows.schema) as writer:
+                writer.write_batch(rows)
+            found.update(sink.getvalue())
+    return found.hexdigest()

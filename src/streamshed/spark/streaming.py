@@ -32,7 +32,7 @@ from streamshed.spark.blobs import PACKED, Pack, Unpack
 from streamshed.spark.hypercube import shards_of
 from streamshed.spark.late import checked_folder
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
-from streamshed.spark.progress import observed
+from streamshed.spark.progress import Budgets, observed
 from streamshed.spark.savepoint import held_rows, read_savepoint
 from streamshed.spark.settings import check_python, cores, partitions, use_rocksdb
 from streamshed.spark.sharding import MOST, Sharding
@@ -120,8 +120,10 @@ def prepared(
             f"rates is {dict(rates)!r}, but it matters only where streams share no key and rows"
             " are copied to several shards; leave it out"
         )
-    plan, cells = ship(plan, session, sharding.count)
-    return plan, frames, replace(sharding, cells=cells)
+    plan, cells, versions = ship(plan, session, sharding.count, frames[0].isStreaming)
+    if cells is not None:  # which were divided for so many shards, whatever a checkpoint says
+        sharding = replace(sharding, shards=sharding.count)
+    return plan, frames, replace(sharding, cells=cells, versions=versions)
 
 
 def _rates(plan: Plan, rates: Mapping[str, float] | None) -> list[float]:
@@ -173,7 +175,7 @@ def processed(
     """Process blobs, observe, unpack."""
     if hasattr(processor, "kernels"):
         processor.kernels = ship_kernels(packed.sparkSession)
-    if plan.on_wall:
+    if plan.on_wall or getattr(processor, "refreshed", False):
         # The time of the batch, which Spark writes down: if the batch is done again it is the same.
         # (With timers, which know it too, Spark would do empty batches without end.)
         packed = packed.withColumn("moment", f.unix_micros(f.current_timestamp()))
@@ -181,7 +183,8 @@ def processed(
         processor, OUTPUT, "Append", "None", None if initial is None else initial.groupBy("shard")
     )
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
-    accounts = observed(joined, names, plan.budget)
+    budgets = Budgets(plan.budget, None if plan.memory is None else plan.memory.nbytes)
+    accounts = observed(joined, names, budgets)
     results = accounts.where(f.col("kind") == RESULTS).select("rows")
     schema = schema or result_schema(plan)
     return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))

@@ -110,7 +110,7 @@ class RelationMatcher(Matcher):
 
     def restore_pieces(self, batch: Batch) -> Iterator[Batch]:
         """The rows of a checkpoint, whose keys are looked up."""
-        self._refer(self.relation.codes(batch))
+        self._refer(self.relation.restored_codes(batch))
         yield batch
         self._refer(NO_CODES)
 

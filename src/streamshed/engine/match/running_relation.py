@@ -36,6 +36,8 @@ from streamshed.relations import CHANGE_TIME
 NO_CHANGES = Changes(
     np.empty(0, np.int64), np.empty(0, np.bool_), np.empty(0, np.int32), np.empty(0, np.int32)
 )
+_NO_KEY = np.zeros(1, np.uint64)
+"""The hash of the key that no row has."""
 _FEW = 16
 _MANY = 4096
 """Facts, or places, that may be given up before it is worth the while to look for them."""
@@ -106,6 +108,7 @@ class RunningRelation:
         size, streams = rows.num_rows, len(self.plan.streams)
         codes = np.empty(size * streams, np.int32)
         self._code(rows, codes)
+        self._enter_no_key()
         begin, end = self._bounds(rows)
         self._grow((size + _FEW) * streams)
         order = np.empty(0, np.int64)
@@ -145,6 +148,12 @@ class RunningRelation:
                 )
             self._grow_codes(len(hashes))
             enter_codes(self.facts, hashes, position, codes)
+
+    def _enter_no_key(self) -> None:
+        """Enter a code that has no facts, of a stream that there is not."""
+        streams = len(self.plan.streams)
+        self._grow_codes(1)
+        enter_codes(self.facts, _NO_KEY, streams, np.empty(streams + 1, np.int32))
 
     def _bounds(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """From when on and up to when each row is valid; empty where nothing is said."""
@@ -341,6 +350,20 @@ class RunningRelation:
         """The codes of the keys of a batch."""
         codes = np.empty(batch.time.size, np.int32)
         find_codes(self.facts, batch.stream, batch.hash, codes)
+        return codes
+
+    def restored_codes(self, batch: Batch) -> npt.NDArray[np.int32]:
+        """The codes of rows of a checkpoint, whose keys may have been in another table only.
+
+        Those rows get the code without facts: they match nothing, and are filtered.
+        """
+        codes = self.codes(batch)
+        gone = codes == NONE
+        if gone.any():
+            of = np.full(1, len(self.plan.streams), batch.stream.dtype)
+            without = np.empty(1, np.int32)
+            find_codes(self.facts, of, _NO_KEY, without)
+            codes[gone] = without
         return codes
 
     def places(self, numbers: npt.NDArray[np.int64]) -> Places:
