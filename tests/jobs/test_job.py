@@ -155,6 +155,35 @@ def test_a_relation_is_a_file_or_a_table(tmp_path):
         described(Job.load(file).joined)
 
 
+WITH_TABLE = """
+checkpoint = "c"
+[sources.views]
+format = "parquet"
+path = "views"
+schema = "user long, ts timestamp"
+[sources.users]
+format = "csv"
+path = "users"
+schema = "id long, name string"
+streaming = false
+refresh = "1 hour"
+[join]
+on = { views = "user", users = "id" }
+within = { duration = "1 minute", time = { views = "ts", users = "ts" } }
+[sink]
+format = "noop"
+"""
+
+
+def test_a_source_that_does_not_stream_is_a_table(tmp_path):
+    file = tmp_path / "job.toml"
+    file.write_text(WITH_TABLE)
+    job = Job.load(file)
+    assert "users" in job.explain()
+    assert isinstance(job.schemas["users"], ss.relations.Table)
+    assert job.sources["users"]["path"] == str(tmp_path / "users")
+
+
 def test_a_job_of_python_is_that_of_the_file(monkeypatch):
     loaded = Job.load(HERE.parents[1] / "examples" / "jobs" / "files.toml")
     made = ss.Job(**{**loaded.mapping(), "join": loaded.joined})

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from streamshed.errors import SpecError, listed, suggestion
 from streamshed.jobs.ddl import read_schema
+from streamshed.relations import Table, read_refresh, table
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 KAFKA, RATE = "kafka", ("rate", "rate-micro-batch")
 FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
@@ -80,13 +81,14 @@ def check_source(source: Mapping[str, Any]) -> Trouble:
     if kind in RATE and "schema" in source:
         yield "schema", f"the format {kind!r} has the columns timestamp and value; leave it out"
     yield from _check_place(kind, source)
+    yield from _check_table(kind, source)
     try:
         known = columns_of(source)
     except SpecError as error:
         text = str(error).removeprefix("columns: ")
         yield ("schema" if text == str(error) else "columns"), text
         return
-    if known is None and kind in FILES:
+    if known is None and kind in FILES and is_streaming(source):
         yield (
             "",
             (
@@ -94,6 +96,25 @@ def check_source(source: Mapping[str, Any]) -> Trouble:
                 "write it as 'session long, ts timestamp'"
             ),
         )
+
+
+def is_streaming(source: Mapping[str, Any]) -> bool:
+    """Whether the rows of a source stream; if not, it is a table."""
+    return bool(source.get("streaming", True))
+
+
+def _check_table(kind: str, source: Mapping[str, Any]) -> Trouble:
+    if is_streaming(source):
+        if "refresh" in source:
+            yield "refresh", "a stream is never read anew; add `streaming = false` for a table"
+        return
+    if kind in (KAFKA, *RATE, "socket"):
+        yield "streaming", f"the format {kind!r} has no end, and cannot be a table; leave it out"
+    if "refresh" in source:
+        try:
+            read_refresh(source["refresh"])
+        except SpecError as error:
+            yield "refresh", str(error)
 
 
 def check_sink(sink: Mapping[str, Any]) -> Trouble:
@@ -203,11 +224,17 @@ def _field(schema: pa.Schema | pa.StructType, path: str) -> pa.Field:
 # -- frames ---------------------------------------------------------------------------------------
 
 
-def open_source(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
-    """The streaming DataFrame of a source."""
+def open_source(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame | Table:
+    """The streaming DataFrame of a source; or the table that it is."""
+    if is_streaming(source):
+        return _frame(spark.readStream, source)
+    return table(_frame(spark.read, source), refresh=source.get("refresh"))
+
+
+def _frame(read: DataStreamReader | DataFrameReader, source: Mapping[str, Any]) -> DataFrame:
     from pyspark.sql import functions as f
 
-    reader = spark.readStream.format(source["format"])
+    reader = read.format(source["format"])
     for name, value in source.get("options", {}).items():
         reader = reader.option(name, value)
     if source["format"] == KAFKA:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +21,7 @@ from streamshed.jobs.schema import check
 from streamshed.jobs.settings import check_secrets, check_spark
 from streamshed.join import Join, spec_of
 from streamshed.plan.routing import check_shards
+from streamshed.relations import Table, table
 from streamshed.terminal import prepare_spark
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ class Job:
 
     Args:
         sources: For each stream where its rows come from: `format`, and `path`, `schema`, `columns`
-            and `options` as needed.
+            and `options` as needed; of a table among them also `streaming=False` and `refresh`.
         join: The join, or a mapping of its options as in a job file.
         sink: Where results go: `format`, and `path`, `columns` and `options` as needed.
         checkpoint: The folder for the state of the job.
@@ -124,9 +127,14 @@ class Job:
     # -- checking ---------------------------------------------------------------------------------
 
     @cached_property
-    def schemas(self) -> dict[str, pa.Schema | None]:
-        """The columns of each source, as far as they are known without Spark."""
-        return {name: frames.columns_of(source) for name, source in self.sources.items()}
+    def schemas(self) -> dict[str, pa.Schema | Table | None]:
+        """The columns of each source, as far as they are known without Spark; tables are empty."""
+        found: dict[str, pa.Schema | Table | None] = {}
+        for name, source in self.sources.items():
+            schema = frames.columns_of(source)
+            is_table = schema is not None and not frames.is_streaming(source)
+            found[name] = table(schema.empty_table()) if is_table else schema
+        return found
 
     def _check_plan(self) -> Iterator[tuple[Keys, str]]:
         if spec_of(self.joined).spilled is not None:
@@ -182,10 +190,23 @@ class Job:
             builder = builder.config("spark.jars.packages", ",".join(self.spark["packages"]))
         for name, value in {**self._conf(), **settings}.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        # Java takes seconds to start, in which this process would wait.
+        with ThreadPoolExecutor(1) as aside:
+            aside.submit(self._warm)
+            return builder.getOrCreate()
 
-    def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
-        """The streaming DataFrame of each source."""
+    def _warm(self) -> None:
+        """Import and compile what a batch needs, as far as it is known without Spark."""
+        with suppress(StreamshedError):  # what is wrong is said when the query starts
+            from streamshed.spark.streaming import compiled
+
+            if all(schema is not None for schema in self.schemas.values()):
+                plan = self.joined.plan(self.schemas)
+                if plan.through is None:  # which may be large
+                    compiled(plan)
+
+    def frames(self, spark: SparkSession) -> dict[str, DataFrame | Table]:
+        """The streaming DataFrame of each source, or the table that it is."""
         return {name: frames.open_source(spark, source) for name, source in self.sources.items()}
 
     def start(self, spark: SparkSession | None = None) -> StreamingQuery:
@@ -288,7 +309,7 @@ def _built(values: Mapping[str, Any]) -> tuple[Join | None, list[tuple[str, str]
 _ABOUT = {
     r"^join\(\)": (),
     r"^relation |the relation": ("through",),
-    r"to be its key|cannot be compared": ("on",),
+    r"to be its key|a key that all|cannot be compared": ("on",),
     r"to be its time|the window of|time columns": ("within",),
     r"column of the results": ("select",),
     r"^shed\(|its rank|ranking": ("shed",),

@@ -66,6 +66,14 @@ def _source() -> Schema:
                 _COLUMNS,
             ),
             "options": _about("Options of the format, as Spark names them.", _VALUES),
+            "streaming": _about(
+                "false for a table among the streams: it is read as a whole, and its rows match at "
+                "any time.",
+                {"type": "boolean"},
+            ),
+            "refresh": _about(
+                "How often such a table is read anew, as in '1 hour'; once by default.", _TEXT
+            ),
         },
     )
 
