@@ -70,6 +70,29 @@ def test_more_memory_makes_more_results(tuned):
         assert [one.nbytes for one in own] == sorted(one.nbytes for one in own)
 
 
+def test_an_archive_may_be_a_sample_by_itself(tuned):
+    """Half of the keys stand for all of them: budgets and memory are those of all."""
+    half = {
+        name: table.filter(pa.compute.equal(pa.compute.bit_wise_and(table["k"], 1), 0))
+        for name, table in archive(8_000, 1).items()
+    }
+    part = sum(table.num_rows for table in half.values()) / 16_000
+    found = SAID.tune(half, recall=0.7, policies=["oldest"], sampled=part)
+    assert found.sample == part
+    assert abs(found.rows / tuned.rows - 1) < 0.1
+    with pytest.raises(ss.SpecError, match=r"`sampled` is 0.* greater than 0"):
+        SAID.tune(half, sampled=0.0)
+
+
+def test_a_join_with_a_table_is_tuned():
+    said = ss.join("a", "names", "b").on("k").within(WINDOW, time="ts")
+    names = ss.table(pa.table({"k": range(0, 399, 2)}))
+    inputs = {**archive(2_000, 1), "names": names}
+    found = said.tune(inputs, recall=0.5, policies=["oldest"])
+    assert found.results == said.count(inputs).results
+    assert found.join == said.keep(total=found.best.rows).shed("oldest")
+
+
 def test_the_recommendation_holds_on_what_comes_later(tuned):
     first, second = archive(8_000, 1), archive(8_000, 2, start=8_000)
     both = {name: pa.concat_tables([first[name], second[name]]) for name in first}

@@ -160,6 +160,7 @@ class Running:
         policies: Sequence[str] | None = None,
         budgets: Sequence[int] | None = None,
         sample: float | None = None,
+        sampled: float = 1.0,
         order: Literal["time", "arrival"] = "time",
         **streams: Any,
     ) -> Tuning:
@@ -174,6 +175,8 @@ class Running:
                 that the join holds without a budget.
             sample: The part of all keys to try them on; by default all, or as many as take about a
                 minute.
+            sampled: The part of all keys that the archive has, if it is a sample by itself, as
+                `streamshed sample` takes one; budgets and memory are told for all keys.
             order: The order of the rows of tables and frames; see `replay`.
             streams: Or the input of each stream.
 
@@ -188,7 +191,7 @@ class Running:
         """
         given = self._named_inputs(data, more, streams, "tune")
         tuned: Tuning = importlib.import_module("streamshed.tuning").tune(
-            self._spec, given, recall, policies, budgets, sample, order
+            self._spec, given, recall, policies, budgets, sample, order, sampled
         )
         return tuned
 

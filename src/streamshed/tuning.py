@@ -36,6 +36,7 @@ from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.policies import by_name
 from streamshed.replay import NOWHERE, Order, count, open_inputs
+from streamshed.running import with_table
 from streamshed.spec import Budget, Spec
 
 if TYPE_CHECKING:
@@ -197,18 +198,20 @@ def tune(
     budgets: Sequence[int] | None = None,
     sample: float | None = None,
     order: Order = "time",
+    sampled: float = 1.0,
 ) -> Tuning:
     """Try policies and budgets on an archive; see `Join.tune`."""
     method = "tune()"
+    said, (spec, data) = spec, with_table(spec, data)
     wanted = fraction(recall, f"{method}: `recall`")
     if not 0 < wanted < 1:
         raise SpecError(f"{method}: `recall` is {recall!r}; give a number between 0 and 1")
     names = _checked_policies(spec, policies)
-    archive = _Archive.read(spec, data, order)
+    archive = _Archive.read(spec, data, order, _part(sampled, f"{method}: `sampled`"))
     for name in ("exact", *names):
         archive.warm(None if name == "exact" else name)
     if sample is not None:
-        archive = archive.sampled(fraction(sample, f"{method}: `sample`"))
+        archive = archive.sampled(_part(sample, f"{method}: `sample`"))
     else:
         archive = archive.fitting(names[0], len(names) * len(budgets or _PARTS))
     with _progress(1 + len(names) * len(budgets or _PARTS) + _REFINED) as advance:
@@ -223,7 +226,7 @@ def tune(
         sizes = [positive(rows, f"{method}: the budget") for rows in tried]
         cells = list(archive.cells(exact, names, sizes, advance))
         best = _closest(archive, exact, cells, wanted, advance)
-    found = Join(spec)
+    found = Join(said)
     peak = math.ceil(exact.peak / archive.part)
     found = found.keep(total=peak) if best is None else found.keep(total=best.rows)
     return Tuning(
@@ -236,6 +239,13 @@ def tune(
         results=round(exact.ledger.results / archive.part),
         sample=archive.part,
     )
+
+
+def _part(said: float, what: str) -> float:
+    part = fraction(said, what)
+    if not part > 0:
+        raise SpecError(f"{what} is {said!r}; it must be greater than 0")
+    return part
 
 
 def _checked_policies(spec: Spec, policies: Sequence[str] | None) -> list[str]:
@@ -270,12 +280,12 @@ class _Archive:
     width: float
     """Bytes of a row with all columns that the join keeps."""
     part: float = 1.0
-    """The part of the rows that are here, where keys are sampled."""
+    """The part of all rows that are here, where keys are sampled."""
     hashes: Mapping[str, npt.NDArray[np.uint64]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, said: Spec, data: Mapping[str, Any], order: Order) -> _Archive:
-        """Read the inputs."""
+    def read(cls, said: Spec, data: Mapping[str, Any], order: Order, part: float) -> _Archive:
+        """Read the inputs, which are a part of all rows."""
         # Memory is tuned, not work: what bounds that stays out of the way.
         spec = replace(
             said, throttled=None, queue_rows=None, speed=None, spilled=None, aggregation=None
@@ -295,7 +305,7 @@ class _Archive:
             ).combine_chunks()
             for stream, source in zip(plan.streams, sources, strict=True)
         }
-        return cls(spec, plan, tables, width)
+        return cls(spec, plan, tables, width, part)
 
     @property
     def rows(self) -> int:
@@ -320,7 +330,7 @@ class _Archive:
         first = self.sampled(min(1.0, 5 * _FEWEST / self.rows))
         exact = first.run(None, None)
         one = first.run(policy, max(1, exact.peak // 5))
-        taken = (exact.seconds + runs * one.seconds) / first.part
+        taken = (exact.seconds + runs * one.seconds) * self.part / first.part
         part = min(1.0, _SECONDS * (os.cpu_count() or 1) / taken)
         return self if part == 1 else self.sampled(max(part, min(1.0, _FEWEST / self.rows)))
 
@@ -341,7 +351,7 @@ class _Archive:
         rows = sum(table.num_rows for table in kept.values())
         if not rows:
             raise SpecError(f"tune(): `sample` is {part!r}, which leaves no rows; give more")
-        return replace(self, tables=kept, part=rows / self.rows, hashes={})
+        return replace(self, tables=kept, part=self.part * rows / self.rows, hashes={})
 
     def _hashes(self) -> dict[str, npt.NDArray[np.uint64]]:
         operator = build_operator(self.plan)

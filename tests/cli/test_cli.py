@@ -276,6 +276,39 @@ def test_replay_of_folders_and_patterns_and_a_ledger_as_json(files, tmp_path):
     assert "there are no Parquet files at" in run("replay", *gone, *WINDOW, code=2).stderr
 
 
+JOB = """
+checkpoint = "c"
+[sources.a]
+format = "parquet"
+path = "a.parquet"
+[sources.b]
+format = "parquet"
+path = "b.parquet"
+[join]
+on = "k"
+within = { duration = "10 minutes", time = "ts" }
+in_order = ["b", "a"]
+unmatched = ["a"]
+[sink]
+format = "noop"
+"""
+
+
+def test_replay_joins_as_a_job_file_says(files, tmp_path):
+    pytest.importorskip("pyspark")
+    inputs, tables = files
+    job, out = tmp_path / "job.toml", tmp_path / "out.parquet"
+    job.write_text(JOB)
+    expected = SAID.in_order("b", "a").unmatched("a").replay(tables)
+    for named in ([], inputs):
+        done = run("replay", "--job", job, *named, "--out", out)
+        assert done.stdout.strip() == str(expected.ledger)
+        assert pq.read_table(out).to_pylist() == expected.table.to_pylist()
+    refused = run("replay", "--job", job, "--on", "k", code=2).stderr
+    assert "--on and --job are both given" in refused
+    assert "as in --job job.toml" in run("replay", *inputs, code=2).stderr
+
+
 def test_help_needs_neither_compiler_nor_arrow():
     script = (
         "import sys\n"

@@ -14,7 +14,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+import streamshed as ss
 from streamshed.jobs import Job
+from streamshed.jobs.sampling import read_sample, sample
 from streamshed.jobs.stopping import wait
 from streamshed.spark import ledger
 
@@ -115,6 +117,78 @@ def test_the_example_of_conditions(spark, tmp_path, monkeypatch):
     expected = job.joined.replay(tables).table
     assert figures.num_rows > 2
     assert set(figures["end"].to_pylist()) <= set(expected["end"].to_pylist())
+
+
+def test_the_example_of_attribution(spark, funnel):
+    """Clicks without an impression come when their window has closed; the last ones are held."""
+    folder, tables = funnel
+    job = Job.load(EXAMPLES / "attribution.toml")
+    run(job, spark)
+    written = spark.read.parquet(str(folder / "attributed")).toArrow().to_pylist()
+    found = {True: set(), False: set()}
+    for row in written:
+        found[row["shown"] is None].add((row["click"], row["shown"]))
+    expected = {True: set(), False: set()}
+    inputs = {name: tables[name] for name in ("impressions", "clicks")}
+    for row in job.joined.replay(inputs).table.to_pylist():
+        shown = row["impressions"] and row["impressions"]["ts"]
+        expected[shown is None].add((row["clicks"]["ad"], shown))
+    assert all(row["certain"] for row in written)
+    assert found[False] == expected[False]
+    assert 0 < len(found[True]) < len(expected[True])
+    assert found[True] < expected[True]
+
+
+@pytest.fixture
+def with_ads(funnel):
+    """The folder of the example of a table, its job, and its inputs."""
+    folder, tables = funnel
+    ads = pa.table({"ad": range(0, 300, 2), "name": [f"ad {i}" for i in range(150)]})
+    (folder / "ads").mkdir()
+    pa.csv.write_csv(ads, folder / "ads" / "0.csv")
+    job = Job.load(EXAMPLES / "table.toml")
+    inputs = {name: tables[name] for name in ("impressions", "clicks")}
+    return folder, job, inputs | {"ads": ss.table(ads)}
+
+
+def test_the_example_of_a_table(spark, with_ads):
+    folder, job, inputs = with_ads
+    run(job, spark)
+    written = spark.read.parquet(str(folder / "named")).toArrow().to_pylist()
+    found = sorted((row["name"], row["clicked"], row["shown"]) for row in written)
+    expected = sorted(
+        (row["ads"]["name"], row["clicks"]["ts"], row["impressions"]["ts"])
+        for row in job.joined.replay(inputs).table.to_pylist()
+    )
+    assert found == expected
+    assert len(found) > 20
+
+
+def test_a_sample_is_an_archive_to_tune_with(spark, with_ads):
+    """All rows of some of the keys, in the order of time, and the table as a whole."""
+    folder, job, inputs = with_ads
+    rows = sample(job, folder / "archive", spark, keys=0.5)
+    archive, part = read_sample(job, folder / "archive")
+    assert part == 0.5
+    assert rows.keys() == {"clicks", "impressions"}
+    found = {name: pq.read_table(file) for name, file in archive.items()}
+    assert found.pop("ads").num_rows == 150
+    keys = set(found["clicks"]["ad"].to_pylist())
+    assert 100 < len(keys) < 200
+    for name, table in found.items():
+        assert table.num_rows == rows[name]
+        assert table["ts"].to_pylist() == sorted(table["ts"].to_pylist())
+        assert set(table["ad"].to_pylist()) == keys & set(inputs[name]["ad"].to_pylist())
+    tuned = job.joined.tune(
+        {**archive, "ads": ss.table(archive["ads"])}, recall=0.5, policies=["oldest"], sampled=part
+    )
+    assert tuned.sample == part
+    with pytest.raises(ss.InputError, match="has an archive already"):
+        sample(job, folder / "archive", spark)
+    with pytest.raises(ss.SpecError, match="must be greater than 0"):
+        sample(job, folder / "other", spark, keys=0.0)
+    with pytest.raises(ss.InputError, match="is no archive of streamshed sample"):
+        read_sample(job, folder)
 
 
 def test_a_signal_ends_a_job_after_the_batch(spark, tmp_path, monkeypatch):

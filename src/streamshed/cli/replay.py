@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamshed.cli.app import app
+from streamshed.cli.archives import archive_of, named_values
 from streamshed.errors import SpecError, StreamshedError
 from streamshed.join import Join, join
 from streamshed.spec import too_few
@@ -22,16 +23,20 @@ if TYPE_CHECKING:
 @app.command()
 def replay(
     streams: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="NAME=PATH…",
             help="The streams: names, and Parquet files, folders or patterns of them.",
         ),
-    ],
+    ] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option(help="Join as this job file says, instead of the options below."),
+    ] = None,
     on: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(help="A key column, or STREAM=COLUMN; several make one key."),
-    ],
+    ] = None,
     within: Annotated[
         str | None,
         typer.Option(help="The time window: '10 minutes', or a number for integer times."),
@@ -72,11 +77,23 @@ def replay(
     """Join Parquet files by a key that all streams share, and print what became of every row.
 
     Files are read as they stand, those of a folder by their names: sort them by time, or give
-    --late. For equalities between pairs, conditions, relations, queues, throttles, spilling and
-    aggregates use a job file, or Python.
+    --late. A job file has all options of joins: order in time, rows without a match, equalities
+    between pairs, conditions, relations, queues, throttles, aggregates.
 
-    For example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts
+    For example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts;
+    or streamshed replay --job job.toml a=archive/a b=archive/b
     """
+    if job is not None:
+        others = {"--on": on, "--within": within, "--last": last, "--time": time, "--by": by}
+        if said_too := [name for name, value in others.items() if value is not None]:
+            raise SpecError(f"{said_too[0]} and --job are both given; the job file says the join")
+        print_ledger(_replayed(*_of_job(job, streams or []), out), json)
+        return
+    if not streams or not on:
+        raise SpecError(
+            "give the streams and their key, as in a=a.parquet b=b.parquet --on k; or a job file, "
+            "as in --job job.toml"
+        )
     inputs = named_values(streams, "a stream", "clicks=clicks.parquet")
     if by is None and len(inputs) < 2:
         raise too_few(tuple(inputs))
@@ -106,7 +123,15 @@ def replay(
     print_ledger(_replayed(said, inputs, out), json)
 
 
-def _replayed(said: Join, inputs: dict[str, str], out: Path | None) -> Ledger:
+def _of_job(file: Path, streams: list[str]) -> tuple[Join, Any]:
+    """The join of a job file, and its inputs from an archive."""
+    from streamshed.jobs import Job
+
+    job = Job.load(file)
+    return job.joined, archive_of(job, streams)[0]
+
+
+def _replayed(said: Join, inputs: Any, out: Path | None) -> Ledger:
     """Run the join, write the results if there is a file for them, and give back the ledger."""
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
@@ -116,7 +141,7 @@ def _replayed(said: Join, inputs: dict[str, str], out: Path | None) -> Ledger:
     return ledger
 
 
-def _written(said: Join, inputs: dict[str, str], out: Path) -> Ledger:
+def _written(said: Join, inputs: Any, out: Path) -> Ledger:
     import pyarrow.parquet as pq
 
     batches = said.replay_batches(inputs)
@@ -132,19 +157,6 @@ def _written(said: Join, inputs: dict[str, str], out: Path) -> Ledger:
     finally:
         unfinished.unlink(missing_ok=True)
     return batches.ledger
-
-
-def named_values(said: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """Read NAME=VALUE, each name once."""
-    found: dict[str, str] = {}
-    for text in said:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
-            raise SpecError(f"{text!r} is not {what}; write it as {example}")
-        if name in found:
-            raise SpecError(f"{what} named {name!r} was given twice; give every one its own name")
-        found[name] = value
-    return found
 
 
 def _keyed(said: Join, columns: Sequence[str], streams: Collection[str]) -> Join:

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamshed.cli.app import app
-from streamshed.cli.replay import named_values
+from streamshed.cli.archives import named_values
 from streamshed.terminal import print_ledger
 
 if TYPE_CHECKING:
     from streamshed.jobs import Job
+
+SETTINGS = typer.Option(
+    "--set", metavar="NAME=VALUE", help="A setting of Spark beyond those of the file."
+)
 
 
 @app.command()
@@ -32,12 +36,7 @@ def run(
         str | None,
         typer.Option(help="What the page asks for.", envvar="STREAMSHED_TOKEN"),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of Spark beyond those of the file."
-        ),
-    ] = None,
+    settings: Annotated[list[str] | None, SETTINGS] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the ledger as JSON.")] = False,
 ) -> None:
     """Run a job on Spark: sources, a join and a sink, as a file describes them.
@@ -62,9 +61,10 @@ def _run(
     from streamshed.jobs.stopping import wait
 
     session = job.session(**settings)
-    from streamshed.spark import ledgers
+    from streamshed.spark import LedgerListener, ledgers
 
     try:
+        session.streams.addListener(LedgerListener())  # it warns of late rows
         query = job.start(session)
         shown = None
         if page is not None:

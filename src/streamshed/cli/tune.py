@@ -1,19 +1,16 @@
-"""The command `tune`."""
+"""The commands `tune` and `sample`."""
 
 from __future__ import annotations
 
 import json as json_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streamshed.cli.app import app
-from streamshed.cli.replay import named_values
-from streamshed.errors import SpecError
-
-if TYPE_CHECKING:
-    from streamshed.jobs import Job
+from streamshed.cli.archives import archive_of, named_values
+from streamshed.cli.run import SETTINGS
 
 
 @app.command()
@@ -22,8 +19,9 @@ def tune(
     streams: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=PATH…]",
-            help="The archive: Parquet files, folders or patterns; those of the job by default.",
+            metavar="[NAME=PATH… | FOLDER]",
+            help="The archive: Parquet files, folders or patterns for each stream, or what"
+            " streamshed sample has written; the files of the job by default.",
         ),
     ] = None,
     recall: Annotated[float, typer.Option(help="The part of all results that is wanted.")] = 0.95,
@@ -53,10 +51,14 @@ def tune(
     from streamshed.jobs.rewriting import rewrite_file
 
     job = Job.load(file)
-    archive = named_values(streams or (), "a stream", "clicks=archive/clicks") or _archive(job)
-    given = archive if "by" not in job.mapping()["join"] else next(iter(archive.values()))
+    given, sampled = archive_of(job, streams or [])
     found = job.joined.tune(
-        given, recall=recall, policies=policy or None, budgets=budget or None, sample=sample
+        given,
+        recall=recall,
+        policies=policy or None,
+        budgets=budget or None,
+        sample=sample,
+        sampled=sampled,
     )
     if json:
         best = None if found.best is None else [found.best.policy, found.best.rows]
@@ -73,12 +75,34 @@ def tune(
         typer.echo(f"written: {write}", err=True)
 
 
-def _archive(job: Job) -> dict[str, str]:
-    """The files that the sources of a job read."""
-    for stream, source in job.sources.items():
-        if source["format"] != "parquet" or "path" not in source or "columns" in source:
-            raise SpecError(
-                f"the source {stream!r} is not a folder of Parquet files as they are; name an "
-                f"archive of the streams, as in streamshed tune job.toml {stream}=archive/{stream}"
-            )
-    return {stream: source["path"] for stream, source in job.sources.items()}
+@app.command("sample")
+def sample_(
+    file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder for the archive.")],
+    keys: Annotated[float, typer.Option(help="The part of all keys to take.")] = 1.0,
+    lasting: Annotated[
+        str | None,
+        typer.Option(
+            "--for", help="How long to read, as in '10 minutes'; what is there now by default."
+        ),
+    ] = None,
+    settings: Annotated[list[str] | None, SETTINGS] = None,
+) -> None:
+    """Take a sample of the streams of a job, which may run meanwhile, as an archive for `tune`.
+
+    The sources are read once more, by queries that leave the job's checkpoint and sink alone.
+
+    For example: streamshed sample job.toml archive --keys 0.1 --for "10 minutes"
+    """
+    from streamshed.jobs import Job
+    from streamshed.jobs.sampling import sample
+
+    job = Job.load(file)
+    session = job.session(**named_values(settings or (), "a setting", "spark.executor.memory=4g"))
+    try:
+        rows = sample(job, folder, session, keys, lasting)
+    finally:
+        session.stop()
+    for stream, number in rows.items():
+        typer.echo(f"{stream}: {number:,} rows")
+    typer.echo(f"next: streamshed tune {file} {folder}", err=True)
