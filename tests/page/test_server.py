@@ -60,6 +60,21 @@ def test_metrics_are_in_prometheus_text_format():
             float(line.rpartition(" ")[2])
 
 
+def test_a_budget_of_bytes_and_rows_without_a_match_are_told():
+    told = progress(1)
+    (values,) = (v for name, v in told["observedMetrics"].items() if name.startswith("streamshed"))
+    values |= {"budget": None, "budget_bytes": 4_000, "held_bytes": 1_000}
+    values |= {"clicks.unmatched": 7, "orders.unmatched": 2, "orders.uncertain": 1}
+    (join,) = figures(told)["joins"].values()
+    assert (join["budget"], join["held_bytes"], join["budget_bytes"]) == (None, 1_000, 4_000)
+    assert (join["unmatched"], join["uncertain"]) == (9, 1)
+    lines = prometheus({"q": (True, figures(told))}).splitlines()
+    labels = 'query="q",join="clicks, orders"'
+    for line in ("held_bytes 1000", "budget_bytes 4000", "unmatched_total 9", "uncertain_total 1"):
+        name, value = line.split()
+        assert f"streamshed_{name}{{{labels}}} {value}" in lines
+
+
 # -- the server -----------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamshed.estimates import Estimate
 from streamshed.ledger import Ledger
-from streamshed.spark.progress import ledgers_and_budgets
+from streamshed.spark.progress import Budgets, ledgers_and_budgets
 
 Figures = dict[str, Any]
 """Names and numbers, ready for JSON."""
@@ -39,8 +39,8 @@ def figures(progress: Mapping[str, Any], before: Figures | None = None) -> Figur
         "joined_rate": _number(progress.get("processedRowsPerSecond")),
         "behind": dict(_behind(progress.get("sources") or ())),
         "joins": {
-            name: _join(ledger, budget)
-            for name, (ledger, budget) in ledgers_and_budgets(
+            name: _join(ledger, budgets)
+            for name, (ledger, budgets) in ledgers_and_budgets(
                 progress.get("observedMetrics") or {}
             ).items()
         },
@@ -55,7 +55,7 @@ def figures(progress: Mapping[str, Any], before: Figures | None = None) -> Figur
     return found
 
 
-def _join(ledger: Ledger, budget: int | None) -> Figures:
+def _join(ledger: Ledger, budgets: Budgets) -> Figures:
     streams = {
         str(name): {fate: getattr(stream, fate) for fate in (*GONE, *HERE)}
         for name, stream in ledger.streams.items()
@@ -63,9 +63,13 @@ def _join(ledger: Ledger, budget: int | None) -> Figures:
     totals = {fate: sum(stream[fate] for stream in streams.values()) for fate in (*GONE, *HERE)}
     return {
         "results": ledger.results,
-        "budget": budget,
+        "budget": budgets.rows,
+        "held_bytes": ledger.held_bytes,
+        "budget_bytes": budgets.nbytes,
         "streams": streams,
         **totals,
+        "unmatched": sum(stream.unmatched for stream in ledger.streams.values()),
+        "uncertain": sum(stream.uncertain for stream in ledger.streams.values()),
         "bytes": ledger.state_bytes + ledger.payload_bytes + ledger.relation_bytes,
         "sample_bytes": ledger.sample_bytes,
         "recall": _interval(ledger.recall),
@@ -112,7 +116,11 @@ _METRICS = {
     "rows_total": ("counter", "Rows by what became of them"),
     "rows": ("gauge", "Rows that are stored, or wait"),
     "budget_rows": ("gauge", "Rows that may be kept"),
+    "held_bytes": ("gauge", "Bytes that count against the budget"),
+    "budget_bytes": ("gauge", "Bytes that may be kept"),
     "results_total": ("counter", "Results made"),
+    "unmatched_total": ("counter", "Rows handed out without a match"),
+    "uncertain_total": ("counter", "Those of them that may have had one"),
     "state_bytes": ("gauge", "Bytes of state, users' rows included"),
     "sample_bytes": ("gauge", "Bytes of the sample that estimates follow from"),
     "recall": ("gauge", "The part of the results that was made, estimated, and its interval"),
@@ -170,6 +178,10 @@ def _samples(
                 yield metric, labels | {"stream": stream, "fate": fate}, rows
         one = {
             "budget_rows": join["budget"],
+            "held_bytes": join["held_bytes"] if join["budget_bytes"] else None,
+            "budget_bytes": join["budget_bytes"],
+            "unmatched_total": join["unmatched"] or None,
+            "uncertain_total": join["uncertain"] or None,
             "results_total": join["results"],
             "state_bytes": join["bytes"],
             "sample_bytes": join["sample_bytes"],

@@ -22,6 +22,7 @@ const count = (n) => n == null ? "–" : whole.format(n);
 const rate = (n) => n == null ? "–" : short.format(n) + "/s";
 const percent = (n) => n == null ? "–" : (100 * n).toFixed(1) + " %";
 const seconds = (n) => n == null ? "–" : n.toFixed(n < 10 ? 1 : 0) + " s";
+const time = (n) => new Date(1000 * n).toLocaleTimeString([], {hour12: false});
 const bytes = (n) => n == null ? "–" : n < 1000 ? n + " B" : short.format(n).replace(/([A-Z])$/, " $1B");
 
 // -- what is shown of a batch ---------------------------------------------------------------------
@@ -38,6 +39,8 @@ const CHARTS = [
     ["budget", of("budget"), "--b", [6, 4]], ["waiting", of("queued"), "--c", [2, 3]]], format: count},
   {title: "Bytes of state", series: [["state", of("bytes"), "--a"],
     ["sample", of("sample_bytes"), "--b", [6, 4]]], format: bytes},
+  {title: "Bytes held, and the budget", when: (b) => join(b) && join(b).budget_bytes,
+    series: [["held", of("held_bytes"), "--a"], ["budget", of("budget_bytes"), "--b", [6, 4]]], format: bytes},
   {title: "Rows left out, per second", series: [["shed", of("shed_rate"), "--a"],
     ["late", of("late_rate"), "--b", [6, 4]], ["filtered", of("filtered_rate"), "--c", [2, 3]]], format: rate},
   {title: "Recall, with its 95 % interval", band: true, series: [["low", bound(1), "--a", [2, 3]],
@@ -62,7 +65,8 @@ function now(batch, query) {
       Object.entries(batch.behind).map(([name, n]) => `${count(n)} ${name}`).join("; ") || "since the last batch began"],
   ];
   if (!one) return shown;
-  const used = one.budget ? percent(one.stored / one.budget) + " of " + count(one.budget) : "no budget";
+  const used = one.budget ? percent(one.stored / one.budget) + " of " + count(one.budget)
+    : one.budget_bytes ? percent(one.held_bytes / one.budget_bytes) + " of " + bytes(one.budget_bytes) : "no budget";
   shown.push(
     ["Rows held", count(one.stored), used],
     ["State", bytes(one.bytes), "and a sample of " + bytes(one.sample_bytes)],
@@ -72,6 +76,8 @@ function now(batch, query) {
     ["Shed", count(one.shed), Object.entries(one.shed_by).map(([by, n]) => `${count(n)} by ${by}`).join(", ") || "rows"],
     ["Late", count(one.late), "rows"],
     ["Filtered", count(one.filtered), "rows"]);
+  if (one.unmatched) shown.push(["Without a match", count(one.unmatched),
+    one.uncertain ? count(one.uncertain) + " of them uncertain" : "all for certain"]);
   if (one.queued) shown.push(["In the queue", count(one.queued), "rows"]);
   if (one.throttle != null) shown.push(["Throttle", percent(one.throttle),
     one.capacity == null ? "of the work is done" : count(one.capacity) + " comparisons a second"]);
@@ -96,8 +102,8 @@ function build() {
     const plot = new uPlot({
       width: Math.max(place.clientWidth, 200), height: 170, cursor: {drag: {x: true, y: false}},
       scales: {y: {range: (u, low, high) => one.range || [Math.min(0, low || 0), (high || 1) * 1.05]}},
-      axes: [axis, {...axis, size: 64, values: (u, ticks) => ticks.map((t) => one.format(t))}],
-      series: [{}, ...one.series.map(([label, , stroke, dash]) => ({
+      axes: [{...axis, space: 80, values: (u, ticks) => ticks.map(time)}, {...axis, size: 64, values: (u, ticks) => ticks.map((t) => one.format(t))}],
+      series: [{label: "time", value: (u, v) => v == null ? "–" : time(v)}, ...one.series.map(([label, , stroke, dash]) => ({
         label, stroke: colour(stroke), width: 2, dash, spanGaps: true, value: (u, v) => one.format(v)}))],
       bands: one.band ? [{series: [3, 1], fill: colour("--band")}] : [],
     }, data(one, batches), place);
@@ -125,7 +131,7 @@ function update() {
   rows($("batches"), ["batch", "ended", "seconds", "rows", "rows/s", "results", "held", "shed", "recall"],
     batches.slice(-20).reverse().map((b) => {
       const one = join(b) || {};
-      return [b.batch, new Date(1000 * b.ended).toLocaleTimeString(), b.seconds.toFixed(1), count(b.rows),
+      return [b.batch, time(b.ended), b.seconds.toFixed(1), count(b.rows),
         count(b.joined_rate), count(one.results), count(one.stored), count(one.shed),
         one.recall ? percent(one.recall[0]) : "–"].map(String);
     }));
