@@ -18,6 +18,8 @@ _MOST_SHOWN = 20
 """Lines of streams that a printed ledger has at most."""
 
 
+MANY_LATE = 10
+"""Late rows from which on something is said of them."""
 _VAGUE = 0.5
 """The width of an interval of the recall from which on it says little."""
 
@@ -240,6 +242,8 @@ class Ledger:
         if len(self.shed_by) > 1:
             by = ", ".join(f"{rows:,} by {policy}" for policy, rows in self.shed_by.items())
             lines.append(f"rows shed: {by}")
+        if (late := sum(stream.late for stream in self.accounts.values())) >= MANY_LATE:
+            lines.append(f"{late:,} rows came too late: allow for it, as in .within(…, late=…)")
         if self.peak_bytes:
             held, peak = rounded(self.held_bytes), rounded(self.peak_bytes)
             lines.append(f"{held} held, {peak} at most")

@@ -12,13 +12,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from streamshed.errors import SpecError, listed
+from streamshed.ledger import MANY_LATE
 
 SCHEMES = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
 """The file systems that Arrow knows."""
 _HADOOPS_NAMES = {"s3a": "s3", "s3n": "s3"}
-FEW = 10
-"""Late rows of which nothing is said."""
-
 logger = logging.getLogger("streamshed.spark")
 
 
@@ -105,7 +103,7 @@ def late_warning(
         .within(…, late='30 seconds')
     """
     total = sum(now.values())
-    if total < FEW or len(str(total)) == len(str(sum(before.values()))):
+    if total < MANY_LATE or len(str(total)) == len(str(sum(before.values()))):
         return None
     worst = max(now, key=lambda stream: now[stream])
     remedy = "" if kept else ", or keep them in files, as in .stream(…, late_to='folder')"
