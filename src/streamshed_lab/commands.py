@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from streamshed.errors import StreamshedError, listed, suggestion
-from streamshed.terminal import prepare_spark, print_table, telling
+from streamshed.terminal import print_table, telling
+from streamshed_lab.bench import BENCHMARKS, shown
 from streamshed_lab.bench import run as run_benchmark
-from streamshed_lab.bench import shown
 from streamshed_lab.bench.page import header_of
 from streamshed_lab.modules import lab_module
 
@@ -126,18 +126,13 @@ def counting(steps: int) -> Iterator[Callable[[str], Step]]:
 
 
 def bench(
-    name: Annotated[
-        str, typer.Argument(help="Which: graph, keyed, nested, policies, snjoin, spark or star.")
-    ],
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(BENCHMARKS)}.")],
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Measure less.")] = False,
 ) -> None:
     """Measure speed, memory and results kept, beside the bars that are to be reached."""
-    if name == "spark":
-        prepare_spark()
-
     table = Table("what")
     table.add_column("measured", justify="right")
     for head in ("unit", "bar", "holds"):

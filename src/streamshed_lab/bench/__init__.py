@@ -17,6 +17,7 @@ Progress = Callable[[str], None]
 BENCHMARKS = {
     "asked": "streamshed_lab.bench.asked",
     "graph": "streamshed_lab.bench.graph",
+    "jobs": "streamshed_lab.bench.jobs",
     "keyed": "streamshed_lab.bench.keyed",
     "nested": "streamshed_lab.bench.nested",
     "policies": "streamshed_lab.bench.policies",

@@ -33,6 +33,7 @@ from streamshed.spark.chained import chained
 from streamshed.spark.processor import ACCOUNTS, made
 from streamshed.spark.shared_memory import clear
 from streamshed.spark.streaming import pipeline, prepared
+from streamshed.terminal import prepare_spark
 from streamshed_lab.bench import Measurement, Progress
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _gigabytes() -> int:
 @contextmanager
 def local_spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
     """A Spark of its own."""
+    prepare_spark()
     progress("starting Spark")
     session = (
         SparkSession.builder.master("local[2]")
