@@ -1,8 +1,9 @@
-"""A join from Kafka to Kafka on a real broker, killed in the middle: the exact answer."""
+"""A job file from Kafka to Kafka on a real broker, killed in the middle: the exact answer."""
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import signal
 import socket
@@ -22,7 +23,8 @@ import pytest
 from queries import environment
 
 JARS = Path(os.environ.get("STREAMSHED_KAFKA", "build/kafka"))
-JOB = Path(__file__).with_name("job.py")
+TOPICS = Path(__file__).with_name("topics.py")
+JOB = Path(__file__).with_name("job.toml")
 STREAMS = ("ads", "clicks", "orders")
 ROWS = 2_000
 pytestmark = [
@@ -86,20 +88,30 @@ def broker(tmp_path: Path) -> Iterator[str]:
         server.wait()
 
 
-def job(*arguments: str) -> subprocess.Popen[bytes]:
-    settings = environment(STREAMSHED_KAFKA=str(JARS.resolve()))
+def started(command: list[str], **variables: str) -> subprocess.Popen[bytes]:
+    """A process of its own group, which can be killed with all that it has started."""
+    settings = environment(STREAMSHED_KAFKA=str(JARS.resolve()), **variables)
     return subprocess.Popen(
-        [sys.executable, str(JOB), *arguments], env=settings, start_new_session=True
+        [sys.executable, *command], env=settings, start_new_session=True, stdout=subprocess.PIPE
     )
 
 
-def finish(*arguments: str) -> None:
-    process = job(*arguments)
+def finished(process: subprocess.Popen[bytes]) -> bytes:
+    """What a process prints until its end."""
     try:
-        assert process.wait(PATIENCE) == 0
+        out, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        return out
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def job(broker: str, folder: Path) -> subprocess.Popen[bytes]:
+    """The job, by the command line."""
+    jars = ",".join(map(str, sorted((JARS.resolve() / "connector").glob("*.jar"))))
+    command = ["-m", "streamshed.cli", "run", str(JOB), "--json", "--set", f"spark.jars={jars}"]
+    return started(command, BROKER=broker, FOLDER=str(folder))
 
 
 def test_a_job_that_is_killed_ends_with_the_exact_answer(broker: str, tmp_path: Path) -> None:
@@ -113,9 +125,9 @@ def test_a_job_that_is_killed_ends_with_the_exact_answer(broker: str, tmp_path: 
             {"id": np.arange(ROWS), "k": random.integers(0, 40, ROWS), "ts": ts}
         )
         pq.write_table(tables[stream], tmp_path / f"{stream}.parquet")
-    finish("feed", broker, str(tmp_path))
+    finished(started([str(TOPICS), "feed", broker, str(tmp_path)]))
 
-    killed = job("join", broker, str(tmp_path))
+    killed = job(broker, tmp_path)
     commits = tmp_path / "checkpoint" / "commits"
     until = time.monotonic() + PATIENCE
     while not (commits / "1").exists():
@@ -123,12 +135,13 @@ def test_a_job_that_is_killed_ends_with_the_exact_answer(broker: str, tmp_path: 
         assert time.monotonic() < until
         time.sleep(0.05)
     os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    killed.communicate()
     assert len([path for path in commits.iterdir() if path.name.isdigit()]) < ROWS // 300
-    finish("join", broker, str(tmp_path))
-    assert (tmp_path / "late").read_text() == "0"
+    ledger = json.loads(finished(job(broker, tmp_path)).splitlines()[-1])
+    assert all(stream["arrived"] == ROWS for stream in ledger["streams"].values())
+    assert not any(stream["late"] for stream in ledger["streams"].values())
 
-    finish("read", broker, str(tmp_path))
+    finished(started([str(TOPICS), "read", broker, str(tmp_path)]))
     made = pq.read_table(tmp_path / "results.parquet")
     with duckdb.connect() as database:
         for stream, table in tables.items():
@@ -143,3 +156,4 @@ def test_a_job_that_is_killed_ends_with_the_exact_answer(broker: str, tmp_path: 
     found = set(zip(*(made[stream].to_pylist() for stream in STREAMS), strict=True))
     assert len(exact) > 1_000
     assert found == set(exact)
+    assert ledger["results"] == len(exact)
