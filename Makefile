@@ -12,7 +12,7 @@ LOCK_ARGS ?=
 
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help setup demo test test-slow test-compat test-kafka lint docs lock clean
+.PHONY: help setup demo test test-slow test-compat test-kafka test-delta lint docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -48,6 +48,9 @@ test-compat: setup  ## the tests on Spark with every version that is supported, 
 test-kafka: setup  ## a join from Kafka to Kafka, on a broker of this machine; needs Maven
 	@scripts/kafka.sh
 	$(BIN)/pytest -m kafka tests/kafka $(PYTEST_ARGS)
+
+test-delta: setup  ## a join into a Delta table, on a Spark that Delta is released for; needs Maven
+	@PYTEST_ARGS="$(PYTEST_ARGS)" scripts/delta.sh
 
 lint: setup  ## ruff, mypy, and the layers of the package
 	$(BIN)/ruff check .
