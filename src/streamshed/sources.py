@@ -181,13 +181,18 @@ def _opened(name: str, data: Any) -> Source:
 
 def spark_schema(frame: Any) -> pa.Schema:
     """The schema of a Spark DataFrame, which is not read."""
+    return arrow_schema(frame.schema)
+
+
+def arrow_schema(schema: Any) -> pa.Schema:
+    """The Arrow schema of what Spark calls a schema."""
     from inspect import signature
 
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # Spark 4.1 takes UTC unless told otherwise, and has no such parameter.
     told = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(frame.schema, **told)  # type: ignore[arg-type]
+    return to_arrow_schema(schema, **told)  # type: ignore[arg-type]
 
 
 def _collected(name: str, frame: Any) -> pa.Table:

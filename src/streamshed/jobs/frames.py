@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamshed.errors import SpecError, listed, suggestion
 from streamshed.jobs.ddl import read_schema
 from streamshed.relations import Table, read_refresh, table
+from streamshed.sources import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -202,10 +203,10 @@ def _schema_of_files(path: str) -> pa.Schema | None:
     found = [place] if place.is_file() else sorted(place.rglob("*.parquet"))
     if not found:
         return None
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     # As Spark reads it: in its own types.
-    return to_arrow_schema(from_arrow_schema(pq.read_schema(found[0])), timezone="UTC")
+    return arrow_schema(from_arrow_schema(pq.read_schema(found[0])))
 
 
 def _field(schema: pa.Schema | pa.StructType, path: str) -> pa.Field:
