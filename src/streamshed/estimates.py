@@ -135,6 +135,11 @@ class KeyTally:
     keys_made_variance: float = 0.0
     keys_weight: float = 0.0
 
+    def __add__(self, other: KeyTally) -> KeyTally:
+        both = zip(astuple(self), astuple(other), strict=True)
+        summed = KeyTally(*(one + another for one, another in both))
+        return replace(summed, keys_weight=max(self.keys_weight, other.keys_weight))
+
     def made(self) -> Estimate:
         """The keys that made a result."""
         unit = 1 + self.keys_made_variance / self.keys_made if self.keys_made else 0.0

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from streamshed.aggregates import Weights, aggregated
 from streamshed.columns import no_rows
 from streamshed.engine.batch import Batch
-from streamshed.engine.build import build_operator
+from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.ingest import InputRows, merged, times_of
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
 from streamshed.engine.payload import Payload, Places, places_in
@@ -26,6 +27,7 @@ from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.selection import TIME, Selection
+from streamshed.shards import Found, Shards, check_replay_shards
 from streamshed.sources import Source, check_shared, open_source
 from streamshed.spec import Spec
 
@@ -54,22 +56,23 @@ class Replay:
     late: Mapping[str, pa.Table]
 
 
-def replay(spec: Spec, data: Mapping[str, Any], order: Order = "time") -> Replay:
+def replay(spec: Spec, data: Mapping[str, Any], order: Order = "time", shards: int = 1) -> Replay:
     """Run a join over whole inputs, and gather its results.
 
     Args:
         spec: the join.
         data: the input of each stream.
         order: whether the rows of tables are joined in the order of their time, or as they stand.
+        shards: the parts in which the join is done, each with its part of the budget.
     """
-    running = _Running(spec, data, order)
+    running = _Running(spec, data, order, shards=shards)
     schema = running.schema
     table = pa.Table.from_batches(list(running.results()), schema)
     late = {
         source.name: pa.Table.from_batches(found, source.schema)
         for source, found in zip(running.sources, running.late or [], strict=True)
     }
-    return Replay(table, running.operator.ledger(), late)
+    return Replay(table, running.ledger(), late)
 
 
 class Batches(Iterator[pa.RecordBatch]):
@@ -90,7 +93,7 @@ class Batches(Iterator[pa.RecordBatch]):
     @property
     def ledger(self) -> Ledger:
         """What became of the rows so far."""
-        return self._running.operator.ledger()
+        return self._running.ledger()
 
 
 def replay_batches(spec: Spec, data: Mapping[str, Any], order: Order = "time") -> Batches:
@@ -114,11 +117,10 @@ def count(
         watch: is shown the operator after each batch, instead of a progress bar.
         chunk: rows of each input that are read at once.
     """
-    running = _Running(spec, data, order, counting=True, keep_late=False)
-    running.watch, running.chunk = watch, chunk
+    running = _Running(spec, data, order, True, False, watch, chunk)
     for _ in running.results():
         pass
-    return running.operator.ledger()
+    return running.ledger()
 
 
 def open_inputs(
@@ -177,6 +179,9 @@ class _Running:
         order: Order,
         counting: bool = False,
         keep_late: bool = True,
+        watch: Callable[[Operator], None] | None = None,
+        chunk: int = CHUNK,
+        shards: int = 1,
     ) -> None:
         self.spec = spec
         if counting:
@@ -188,19 +193,29 @@ class _Running:
                 ".throttle('keep up') is for live data, on Spark or by .open(); replay has all rows"
                 " at once: give .throttle(cpu=…) or .throttle(comparisons_per_second=…)"
             )
-        self.operator = build_operator(plan, whole=keep_late)
+        self.whole = all(source.whole for source in self.sources)
+        number = check_replay_shards(plan, shards, self.whole)
+        at_once = self.whole and order == "time" and watch is None and number == 1
+        build = build_bulk_operator if at_once else build_operator
+        self.operator = build(plan, whole=keep_late)
         # Keys that may have equal hashes are told apart only when results are built.
         if counting and not self.operator.checked:
             self.operator.count_only()
         self.counting = counting
-        self.watch: Callable[[Operator], None] | None = None
-        self.chunk = CHUNK
+        self.watch = watch
+        self.chunk = chunk
+        if self.operator.bulk is not None:
+            self.chunk = self.operator.bulk.at_once
         self.late: list[list[pa.RecordBatch]] | None = None
         if keep_late:
             self.late = [[] for _ in self.sources]
-        self.whole = all(source.whole for source in self.sources)
         if self.whole:
             self.operator.expect(sum(source.rows or 0 for source in self.sources))
+        self.shards = None if number == 1 else Shards(plan, number, self.operator)
+
+    def ledger(self) -> Ledger:
+        """The accounts as they stand."""
+        return self.operator.ledger() if self.shards is None else self.shards.ledger()
 
     @property
     def schema(self) -> pa.Schema:
@@ -215,7 +230,7 @@ class _Running:
             yield from self._results()
             return
         made = pa.Table.from_batches(list(self._results()), result_schema(plan))
-        weights = Weights.by(self.operator.ledger().recall)
+        weights = Weights.by(self.ledger().recall)
         yield from aggregated(made, plan.aggregates, weights, self._sampled()).to_batches()
 
     def _sampled(self) -> bool:
@@ -223,7 +238,8 @@ class _Running:
         plan = self.operator.plan
         if plan.throttle is not None:
             return False
-        return self.operator.shed == 0 or plan.policy.makes_sample
+        shed = self.operator.shed if self.shards is None else self.shards.shed
+        return shed == 0 or plan.policy.makes_sample
 
     def _results(self) -> Iterator[pa.RecordBatch]:
         """The results as they are made."""
@@ -232,16 +248,43 @@ class _Running:
             for position, source in enumerate(self.sources)
         ]
         shown = self.sources if self.watch is None else []
-        with _progress(shown) as advance, closing(self.operator):
-            for batch in _batches(feeds):
-                yield from self._found(self.operator.process(batch))
+        with _progress(shown) as advance, closing(self.shards or self.operator):
+            for batch in _batches(feeds, self.operator):
+                if self.shards is not None:
+                    yield from self._of_shards(self.shards.process(batch))
+                    advance(batch.time.size)
+                    continue
+                yield from self._handed_out(self.operator.process(batch))
                 if not self.whole:
                     self.operator.compact()
                 advance(batch.time.size)
                 if self.watch is not None:
                     self.watch(self.operator)
-            yield from self._found(self.operator.finish())
+            if self.shards is not None:
+                yield from self._of_shards(self.shards.finish())
+            else:
+                yield from self._handed_out(self.operator.finish())
         self._warn()
+
+    def _of_shards(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
+        """Results of shards; rows that came too late are kept aside."""
+        for of_shard in found:
+            for one in of_shard:
+                if isinstance(one, pa.RecordBatch):
+                    yield from self._chosen(one)
+                elif self.late is not None:
+                    position, rows = one
+                    self.late[position].append(rows)
+
+    def _handed_out(self, found: Iterator[Block | Late]) -> Iterator[pa.RecordBatch]:
+        """Results as users see them; those of a join in bulk are built several at a time."""
+        bulk = self.operator.bulk
+        while bulk is not None and (some := [*islice(found, bulk.threads)]):
+            blocks = [one for one in some if isinstance(one, Block)]
+            built = bulk.map(self.operator.build, blocks)
+            for block, (rows, true) in zip(blocks, built, strict=True):
+                yield from self._chosen(self.operator.account_for(block, rows, true))
+        yield from self._found(found)
 
     def _found(self, found: Iterator[Block | Late]) -> Iterator[pa.RecordBatch]:
         for one in found:
@@ -251,7 +294,10 @@ class _Running:
                 yield from self._made(one)
 
     def _made(self, block: Block) -> Iterator[pa.RecordBatch]:
-        results = self.operator.results(block)
+        yield from self._chosen(self.operator.results(block))
+
+    def _chosen(self, results: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Results that are asked for, if there are any."""
         if not self.counting and results.num_rows:
             yield results
 
@@ -262,11 +308,7 @@ class _Running:
 
     def _warn(self) -> None:
         windows = self.spec.time_windows
-        late = {
-            name: stream.late
-            for name, stream in self.operator.ledger().accounts.items()
-            if stream.late
-        }
+        late = {name: stream.late for name, stream in self.ledger().accounts.items() if stream.late}
         if late and windows is not None and windows.late == 0:
             worst = max(late, key=lambda name: late[name])
             warnings.warn(
@@ -287,18 +329,23 @@ def _level_of_caller() -> int:
     return level
 
 
-def _batches(feeds: Sequence[_Feed]) -> Iterator[Batch]:
+def _batches(feeds: Sequence[_Feed], operator: Operator) -> Iterator[Batch]:
     """Batches in the order of arrival: the streams advance together."""
+    bulk = operator.bulk
+    merge = merged if bulk is None else bulk.merge
     while True:
-        for feed in feeds:
-            feed.fill()
+        if bulk is None:
+            for feed in feeds:
+                feed.fill()
+        else:
+            bulk.map(_Feed.fill, feeds)
         waiting = [feed for feed in feeds if not feed.at_end]
         # The stream whose known part ends first bounds what can be merged now.
         bound = min(((feed.reach(), feed.position) for feed in waiting), default=None)
         parts = [feed.ready(bound) for feed in feeds]
         if bound is None and not any(part.time.size for part in parts):
             return
-        yield merged(parts)
+        yield merge(parts)
 
 
 @dataclass

@@ -86,6 +86,7 @@ class Running:
         /,
         *more: Any,
         order: Literal["time", "arrival"] = "time",
+        shards: int = 1,
         **streams: Any,
     ) -> Replay:
         """Run the join in this process over whole inputs, and gather its results.
@@ -100,11 +101,14 @@ class Running:
             order: `"time"` joins the rows of tables and frames in the order of their time, however
                 they stand; `"arrival"` as they stand, so that rows may come late. Readers,
                 iterators and Parquet files are always read as they stand.
+            shards: The number of parts in which the join is done, side by side on threads. As on
+                Spark each has its part of the keys and of the budget. For joins of tables and
+                frames by a shared key; exact joins use all cores in any case.
             streams: Or the input of each stream.
         """
         given = self._named_inputs(data, more, streams, "replay")
         runtime = importlib.import_module("streamshed.replay")
-        result: Replay = runtime.replay(*with_table(self._spec, given), order)
+        result: Replay = runtime.replay(*with_table(self._spec, given), order, shards)
         return result
 
     def replay_batches(

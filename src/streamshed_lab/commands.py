@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streamshed.errors import StreamshedError, listed, suggestion
-from streamshed.terminal import print_table, telling
+from streamshed.terminal import prepare_spark, print_table, telling
 from streamshed_lab.bench import BENCHMARKS, shown
 from streamshed_lab.bench import run as run_benchmark
 from streamshed_lab.bench.page import header_of

@@ -186,9 +186,9 @@ STREAMS = st.lists(st.lists(st.integers(-3, 12), max_size=12).map(sorted), max_s
 @given(STREAMS)
 def test_streams_are_merged_as_a_stable_sort_would(streams):
     times = [time for stream in streams for time in stream]
-    starts = np.cumsum([0, *map(len, streams)])
+    cuts = np.cumsum([0, *map(len, streams)]).astype(np.int64)
     order = np.empty(len(times), np.int64)
-    merge_order(np.array(times, np.int64), starts.astype(np.int64), order)
+    merge_order(np.array(times, np.int64), cuts[:-1], cuts[1:], order)
     assert order.tolist() == sorted(range(len(times)), key=lambda place: times[place])
 
 

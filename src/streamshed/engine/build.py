@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamshed.engine.allocation import first_shape
+from streamshed.engine.bulk import Bulk, joins_at_once
+from streamshed.engine.bulk_graph import GraphBulk
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.gate.spill import DiskSpill
 from streamshed.engine.ingest import Ingest
@@ -44,6 +46,19 @@ def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None)
     if join.loss is not None:
         join.loss = LossEstimator(plan, join.shape, memory)  # as large as the budgets allow
     join.spill = DiskSpill(plan, plan.spill, join, visitor)
+    return join
+
+
+def build_bulk_operator(plan: Plan, whole: bool = True) -> Operator:
+    """The same for rows that all come in the order of time, which may be joined many at once.
+
+    Args:
+        plan: the join, checked against its inputs.
+        whole: whether all columns of the plan are kept.
+    """
+    join = build_operator(plan, whole)
+    if joins_at_once(plan):
+        join.bulk = GraphBulk(join) if plan.graph else Bulk(join)
     return join
 
 

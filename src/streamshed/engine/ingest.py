@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -418,16 +418,40 @@ def _either(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDA
     return one if one.size else other
 
 
-def merged(parts: Sequence[InputRows]) -> Batch:
-    """One batch of several inputs' rows, by (arrival time, input, order of arrival)."""
+def merged(
+    parts: Sequence[InputRows],
+    spans: int = 1,
+    side_by_side: Callable[[Callable[[Any], Any], Sequence[Any]], Any] = lambda work, items: [
+        *map(work, items)
+    ],
+) -> Batch:
+    """One batch of several inputs' rows, by (arrival time, input, order of arrival).
+
+    Args:
+        parts: the rows of each input.
+        spans: the spans of time that are merged each by itself.
+        side_by_side: does some work on each of several items, maybe at the same time.
+    """
     if len(parts) == 1:
         only = parts[0]
         return Batch(*only[:6], *only[7:])
-    starts = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([part.time.size for part in parts], out=starts[1:])
     # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
-    order = np.empty(starts[-1], np.int64)
-    merge_order(np.concatenate([part.arrival_time for part in parts]), starts, order)
+    of_time = InputRows._fields.index("arrival_time")
+    *columns, arrival_time = side_by_side(
+        lambda i: np.concatenate([part[i] for part in parts]), [0, 1, 2, 3, of_time]
+    )
+    cuts = _cut_in_time(parts, spans)
+    firsts = np.concatenate([[0], np.cumsum([part.time.size for part in parts])])[:-1]
+    places = cuts.sum(axis=1).tolist()
+    order = np.empty(places[-1], np.int64)
+    ordered = tuple(np.empty_like(column) for column in columns)
+
+    def merge(span: int) -> None:
+        these = slice(places[span], places[span + 1])
+        merge_order(arrival_time, firsts + cuts[span], firsts + cuts[span + 1], order[these])
+        put_in_order(order[these], tuple(columns), tuple(column[these] for column in ordered))
+
+    side_by_side(merge, range(spans))
     null, worth, importance, hashes = NO_FLAGS, NO_NUMBERS, UNWEIGHTED, NO_ATTRIBUTES
     size = NO_NUMBERS
     values = concatenated_values([part.values for part in parts])
@@ -442,10 +466,18 @@ def merged(parts: Sequence[InputRows]) -> Batch:
         size = np.concatenate([part.size for part in parts])[order]
     if any(part.hashes.size for part in parts):
         hashes = np.concatenate([part.hashes for part in parts])[order]
-    columns = tuple(np.concatenate([part[i] for part in parts]) for i in range(4))
-    ordered = tuple(np.empty_like(column) for column in columns)
-    put_in_order(order, columns, ordered)
     return Batch._make([*ordered, null, worth, importance, hashes, NO_FLAGS, size, values])
+
+
+def _cut_in_time(parts: Sequence[InputRows], spans: int) -> npt.NDArray[np.int64]:
+    """Where to cut each input so that all rows of a span come before those of the next."""
+    cuts = np.zeros((spans + 1, len(parts)), np.int64)
+    longest = max(parts, key=lambda part: part.time.size).arrival_time
+    for span in range(1, spans):
+        time = longest[span * longest.size // spans] if longest.size else 0
+        cuts[span] = [np.searchsorted(part.arrival_time, time) for part in parts]
+    cuts[spans] = [part.time.size for part in parts]
+    return cuts
 
 
 def concatenated_values(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

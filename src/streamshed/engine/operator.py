@@ -119,7 +119,9 @@ from streamshed.policies import Exact, Policy
 from streamshed.selection import KEY
 
 if TYPE_CHECKING:
+    from streamshed.engine.bulk import Bulk
     from streamshed.engine.gate.spill import DiskSpill
+    from streamshed.engine.match.running_relation import RunningRelation
 
 CHUNK = MOST_AT_ONCE
 OUTPUT = 1 << 16
@@ -218,6 +220,7 @@ class Operator:
         self.others = np.zeros(FATES, np.int64)
         self.warmed = plan.throttle is None or plan.throttle.share is None
         self.failed: Exception | None = None
+        self.bulk: Bulk | None = None
 
     @property
     def components(self) -> list[Component]:
@@ -265,6 +268,9 @@ class Operator:
         """Process rows in their order; results come in blocks as they are made."""
         size = batch.time.size
         self.processed += size
+        if self.bulk is not None:
+            yield from self.bulk.process(batch)
+            return
         for start in range(0, size, CHUNK):
             part = batch.part(start, min(start + CHUNK, size))
             self._make_room(part.time.size)
@@ -414,6 +420,8 @@ class Operator:
 
     def finish(self) -> Iterator[Block | Late]:
         """There is no more input: make what results are still to be made."""
+        if self.bulk is not None:
+            yield from self.bulk.finish()
         if self.spill is not None:
             yield from self.spill.finish()
         if self.plan.unmatched:
@@ -421,7 +429,9 @@ class Operator:
             yield from self.left()
 
     def close(self) -> None:
-        """Give back what the join has outside of memory."""
+        """Give back what the join has outside of memory, and its threads."""
+        if self.bulk is not None:
+            self.bulk.close()
         if self.spill is not None:
             self.spill.close()
 
@@ -442,6 +452,8 @@ class Operator:
     def expect(self, rows: int) -> None:
         """Say how many rows will come, so that the arrays need not grow; unused room is free."""
         self.expected = rows
+        if self.bulk is not None:
+            self.bulk.begin(rows)
 
     # -- room ------------------------------------------------------------------------------------
 
@@ -506,21 +518,32 @@ class Operator:
     def results(self, block: Block) -> pa.RecordBatch:
         """The results of a block, checked on the true keys: a struct for each stream, and time."""
         with self.timed():
-            relation = self.matcher.relation if isinstance(self.matcher, RelationMatcher) else None
-            batch, true = build_results(self.plan, block, self.checked, relation)
-            candidates, importance = len(block.time), block.importance.sum()
-            collisions = self.collisions if block.certain is None else None
-            if collisions is not None and collisions.concern(block, true):
-                block = collisions.settle(block, self.core)
-                batch, _ = build_results(self.plan, block, False, relation)
-            elif not true.all():
-                weights = block.importance[true] if block.importance.size else UNWEIGHTED
-                block = block._replace(time=block.time[true], importance=weights)
-            self.rejected += candidates - len(block.time)
-            self.rejected_importance += float(importance - block.importance.sum())
-            if self.spill is not None and self.checked:
-                self.spill.note_emitted(block)
-            return batch
+            return self.account_for(block, *self.build(block))
+
+    def build(self, block: Block) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """The results of a block, and which candidates were results; several threads may ask."""
+        return build_results(self.plan, block, self.checked, self._relation())
+
+    def account_for(
+        self, block: Block, batch: pa.RecordBatch, true: npt.NDArray[np.bool_]
+    ) -> pa.RecordBatch:
+        """Count results that were built; returns them, without what collided."""
+        candidates, importance = len(block.time), block.importance.sum()
+        collisions = self.collisions if block.certain is None else None
+        if collisions is not None and collisions.concern(block, true):
+            block = collisions.settle(block, self.core)
+            batch, _ = build_results(self.plan, block, False, self._relation())
+        elif not true.all():
+            weights = block.importance[true] if block.importance.size else UNWEIGHTED
+            block = block._replace(time=block.time[true], importance=weights)
+        self.rejected += candidates - len(block.time)
+        self.rejected_importance += float(importance - block.importance.sum())
+        if self.spill is not None and self.checked:
+            self.spill.note_emitted(block)
+        return batch
+
+    def _relation(self) -> RunningRelation | None:
+        return self.matcher.relation if isinstance(self.matcher, RelationMatcher) else None
 
     def late_rows(self, late: Late) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows that came too late, input by input."""
@@ -646,7 +669,8 @@ class Operator:
         partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
         own = used.nbytes(core_layout()) + used.nbytes(self.policy.layout(self.shape))
         others = [component for component in self.components if component is not self.loss]
-        return partners + own + sum(component.nbytes(used) for component in others)
+        bulk = 0 if self.bulk is None else self.bulk.bytes_used
+        return partners + own + bulk + sum(component.nbytes(used) for component in others)
 
     def used(self) -> Shape:
         """The part of the room that is or was in use: rows and keys are numbered from 0."""

@@ -8,21 +8,22 @@ from streamshed.kernels.compiling import driver
 
 
 @driver
-def merge_order(arrival_time, starts, order):  # type: ignore[no-untyped-def]
+def merge_order(arrival_time, starts, ends, order):  # type: ignore[no-untyped-def]
     """Find the order of processing of tuples that stand stream by stream.
 
     Args:
         arrival_time: the time at which each tuple arrives, ascending within each stream.
-        starts: where each stream begins, and where the last one ends.
+        starts: where each stream begins.
+        ends: where each stream ends.
         order: where to put positions by (arrival time, stream, position).
     """
-    streams = starts.size - 1
-    heads = starts[:-1].copy()
+    streams = starts.size
+    heads = starts.copy()
     # The streams that have tuples left, in their order; few, so a scan finds the next fastest.
     left = np.empty(streams, np.int64)
     count = 0
     for stream in range(streams):
-        if starts[stream] < starts[stream + 1]:
+        if starts[stream] < ends[stream]:
             left[count] = stream
             count += 1
     filled = 0
@@ -43,7 +44,7 @@ def merge_order(arrival_time, starts, order):  # type: ignore[no-untyped-def]
                 behind = False
         stream = left[best]
         position = heads[stream]
-        end = starts[stream + 1]
+        end = ends[stream]
         while True:  # a run of the same stream needs no scan
             order[filled] = position
             filled += 1
@@ -59,7 +60,7 @@ def merge_order(arrival_time, starts, order):  # type: ignore[no-untyped-def]
                 left[j] = left[j + 1]
             count -= 1
     if count == 1:
-        for position in range(heads[left[0]], starts[left[0] + 1]):
+        for position in range(heads[left[0]], ends[left[0]]):
             order[filled] = position
             filled += 1
 

@@ -21,6 +21,7 @@ from streamshed.engine.operator import Block, Operator
 from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan, ThrottlePlan
+from streamshed.plan.routing import plan_of_shard, throttle_of_shard
 from streamshed.policies import NAMED, ByColumn
 from streamshed.spark.blobs import pieces
 from streamshed.spark.late import LateFiles, late_warning, logger
@@ -257,31 +258,14 @@ def _sampled(join: Operator) -> list[float] | None:
 
 def shard_plans(plan: Plan, sharding: Sharding) -> dict[int, Plan]:
     """The plan of each shard: its part of budget and work, and its own random numbers."""
-    labels, shards = sharding.labels, sharding.count
-
-    def part(whole: int | None, shard: int) -> int | None:
-        return None if whole is None else whole // shards + (shard < whole % shards)
-
-    return {
-        label: replace(
-            plan,
-            streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
-            total=part(plan.total, shard),
-            memory=plan.memory
-            and replace(plan.memory, nbytes=part(plan.memory.nbytes, shard) or 0),
-            throttle=_part_of(plan.throttle, sharding),
-            through=plan.through if sharding.cells is None else sharding.cells.parts[shard],
-            queue=plan.queue
-            and replace(
-                plan.queue,
-                rows=max(1, part(plan.queue.rows, shard) or 0),
-                gap=plan.queue.gap * shards,
-            ),
-            seed=(plan.seed + shard) % 2**64,
-            shards=labels,
-        )
-        for shard, label in enumerate(labels)
-    }
+    labels = sharding.labels
+    plans = {}
+    for shard, label in enumerate(labels):
+        part = plan_of_shard(plan, shard, labels)
+        through = plan.through if sharding.cells is None else sharding.cells.parts[shard]
+        throttle = _part_of(plan.throttle, sharding)
+        plans[label] = replace(part, through=through, throttle=throttle)
+    return plans
 
 
 def _part_of(throttle: ThrottlePlan | None, sharding: Sharding) -> ThrottlePlan | None:
@@ -289,11 +273,7 @@ def _part_of(throttle: ThrottlePlan | None, sharding: Sharding) -> ThrottlePlan 
 
     By the clock on the wall shards have less where they take turns.
     """
-    if throttle is None:
-        return None
-    if throttle.wall and throttle.share is not None:
+    if throttle is not None and throttle.wall and throttle.share is not None:
         turns = min(1.0, sharding.cores / sharding.count)
         return replace(throttle, share=throttle.share * turns)
-    if throttle.capacity is None:
-        return throttle
-    return replace(throttle, capacity=throttle.capacity / sharding.count)
+    return throttle_of_shard(throttle, sharding.count)

@@ -24,6 +24,7 @@ BENCHMARKS = {
     "snjoin": "streamshed_lab.bench.snjoin",
     "spark": "streamshed_lab.bench.spark",
     "star": "streamshed_lab.bench.star",
+    "starting": "streamshed_lab.bench.starting",
 }
 """The benchmarks by name, and the modules that run them."""
 

@@ -33,7 +33,7 @@ from streamshed_lab.bench.duck import beside
 from streamshed_lab.bench.timing import best_of, processor_time
 from streamshed_lab.workloads.regions import CONDITIONS, NAMES, RegionWorkload
 
-DUCKDB_BAR = 1.5
+DUCKDB_BAR = 1.0
 SPEED_BAR = 500_000
 SHARE_BAR = 0.25
 

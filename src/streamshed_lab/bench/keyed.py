@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,8 @@ from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Operator
 from streamshed_lab.bench import Measurement, Progress
 from streamshed_lab.bench.duck import beside
-from streamshed_lab.bench.timing import best_of, in_new_process, processor_time
+from streamshed_lab.bench.machine import share
+from streamshed_lab.bench.timing import best_of, processor_time, wall_time
 from streamshed_lab.workloads import ExistenceWorkload
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ WINDOW = 100
 """Seconds."""
 POLICIES = ("exact", "random", "oldest", "frequency", "output", "existence", "column")
 
-LOOP_BAR = 8_000_000
+LOOP_BARS = {"existence": 8_000_000, "output": 8_000_000, "frequency": 6_000_000}
+"""Of 5 streams that keep 500 rows each."""
 END_TO_END_BAR = 2_000_000
 GROWTH_BAR = 6.0
-STATE_BAR = 120.0
-DUCKDB_BAR = 2.0
-IMPORT_BAR = 0.3
-FIRST_CALL_BAR = 1.0
+STATE_BAR, STATE_ROWS = 80.0, 20_000
+DUCKDB_BAR = 1.0
+SHARDS, SHARDS_BAR = 2, 1.7
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
         at_most=True,
     )
     yield from _against_duckdb(3 if quick else 5, progress)
-    yield from _starting(3 if quick else 5, progress)
+    yield from _in_shards(quick, progress)
 
 
 def loop_speeds(setting: Setting, progress: Progress) -> dict[str, float]:
@@ -176,8 +176,9 @@ class _Bench:
         """Loop, end to end, and state, for every policy."""
         self.time_loops()
         for policy in self.setting.policies:
-            bar = LOOP_BAR if self._is_the_paper_s(policy) else None
+            bar = LOOP_BARS.get(policy) if self._is_the_paper_s() else None
             yield Measurement(self._name("loop", policy), 1 / self.cost(policy), "tuples/s", bar)
+        yield from self._share()
         if self.setting.end_to_end:
             yield from self._end_to_end()
         for policy in self.setting.policies:
@@ -187,7 +188,7 @@ class _Bench:
                 self._name("state beyond the payload", policy),
                 ledger.state_bytes / stored,
                 "bytes/row",
-                bar=STATE_BAR if policy == "existence" else None,
+                bar=STATE_BAR if self.setting.rows == STATE_ROWS else None,
                 at_most=True,
             )
 
@@ -198,12 +199,20 @@ class _Bench:
             for policy in self.setting.policies
         }
         for policy, seconds in best_of(self.setting.repeats, runs).items():
-            bar = END_TO_END_BAR if self._is_the_paper_s(policy) else None
+            of_paper = policy == "existence" and self._is_the_paper_s()
+            bar = END_TO_END_BAR if of_paper else None
             name = self._name("end to end", policy)
             yield Measurement(name, self.tuples / seconds, "tuples/s", bar)
 
-    def _is_the_paper_s(self, policy: str) -> bool:
-        return (policy, self.setting.streams, self.setting.rows) == ("existence", 5, 500)
+    def _share(self) -> Iterator[Measurement]:
+        """How much of what memory can hand over the loop asks for."""
+        policy = "existence"
+        operator = _operator(self.plans[policy])
+        speed = 1 / self.cost(policy)
+        yield from share(self._name("loop", policy), operator, self.batches[policy], speed)
+
+    def _is_the_paper_s(self) -> bool:
+        return (self.setting.streams, self.setting.rows) == (5, 500)
 
     def _name(self, what: str, policy: str) -> str:
         return f"{what}, {policy}, {self.setting}"
@@ -278,30 +287,31 @@ def _uniform(seed: int, keys: int) -> pa.Table:
     return pa.table({"k": drawn, "ts": times, "v": random.random(_ROWS)})
 
 
-# -- starting -------------------------------------------------------------------------------------
-
-_TINY = """
-import pyarrow
-import streamshed
-rows = pyarrow.table({"k": [1, 2], "ts": [1, 2]})
-"""
-_JOIN = "streamshed.join('a', 'b').on('k').within(5, time='ts').keep(rows=1).shed('existence')"
+# -- in shards ------------------------------------------------------------------------------------
 
 
-def _starting(repeats: int, progress: Progress) -> Iterator[Measurement]:
-    """What a new process pays before it works."""
-    progress("starting new processes")
-    call = f"{_JOIN}.replay(a=rows, b=rows)"
-    with TemporaryDirectory() as bytecode:
-        in_new_process(_TINY, call, bytecode)  # whatever is not compiled yet is compiled here
+def _in_shards(quick: bool, progress: Progress) -> Iterator[Measurement]:
+    """Replay with a budget in as many shards as there are cores, beside replay in one."""
+    setting = Setting(5, 20_000, timed=500_000 if quick else 3_000_000, repeats=3 if quick else 5)
+    tables = setting.tables()
+    for policy in ("existence", "random"):
+        progress(f"replay in {SHARDS} shards, {policy}")
+        join = setting.join(policy)
+        for number in (1, SHARDS):
+            join.replay(
+                {name: rows.slice(0, 1_000) for name, rows in tables.items()}, shards=number
+            )
         best = best_of(
-            repeats,
+            setting.repeats,
             {
-                "import": partial(in_new_process, "", "import streamshed", bytecode),
-                "first call": partial(in_new_process, _TINY, call, bytecode),
+                number: partial(wall_time, partial(join.replay, tables, shards=number))
+                for number in (1, SHARDS)
             },
         )
-    name = "import streamshed in a new process"
-    yield Measurement(name, best["import"], "s", bar=IMPORT_BAR, at_most=True)
-    name = "first replay in a new process, kernels cached"
-    yield Measurement(name, best["first call"], "s", bar=FIRST_CALL_BAR, at_most=True)
+        said = f"replay, {policy}, {setting}"
+        for number, seconds in best.items():
+            rows = sum(table.num_rows for table in tables.values())
+            yield Measurement(f"{said}, shards={number}", rows / seconds, "tuples/s")
+        ratio = best[1] / best[SHARDS]
+        name = f"speed of shards={SHARDS} against one, {said}"
+        yield Measurement(name, ratio, "times", SHARDS_BAR)

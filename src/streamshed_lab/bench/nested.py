@@ -35,6 +35,7 @@ from streamshed_lab.experiments.pacing import SECOND, WINDOW, epsilon_join, watc
 
 WIDE = 512
 SHARE_BAR = 0.6
+THROTTLED_BAR = 0.15
 OPTIMALITY_BAR = 0.98
 TIME_BAR = 10.0
 OFF_BAR = 0.05
@@ -115,7 +116,7 @@ def _vectors(quick: bool, progress: Progress) -> Iterator[Measurement]:
     share = found["comparisons"] * 2 * WIDE / found["peak"]
     yield Measurement(f"cosine join, {WIDE} wide, of the peak", share, "part", bar=SHARE_BAR)
     name = f"cosine join, {WIDE} wide, with a tenth of the comparisons, of the time"
-    yield Measurement(name, found["throttled"], "part")
+    yield Measurement(name, found["throttled"], "part", THROTTLED_BAR, at_most=True)
 
 
 def time_vectors(quick: bool) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from streamshed.kernels.cache import FOLDERS, WRITABLE
+
 Name = TypeVar("Name")
 
 
@@ -46,7 +48,7 @@ def wall_time(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def in_new_process(prepare: str, timed: str, bytecode: str) -> float:
+def in_new_process(prepare: str, timed: str, bytecode: str, cache: str | None = None) -> float:
     """The seconds that a statement takes in a new Python process, after some preparation.
 
     Args:
@@ -54,6 +56,7 @@ def in_new_process(prepare: str, timed: str, bytecode: str) -> float:
         timed: the statement.
         bytecode: a folder in which Python keeps compiled modules, so that a second process finds
             them, as it does in any installation.
+        cache: the folder in which compiled kernels are kept; the usual one by default.
 
     Examples:
         >>> from tempfile import TemporaryDirectory
@@ -70,6 +73,8 @@ def in_new_process(prepare: str, timed: str, bytecode: str) -> float:
     )
     environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if cache is not None:
+        environment |= {WRITABLE: cache, FOLDERS: ""}
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)],
         capture_output=True,

@@ -19,7 +19,8 @@ def small(monkeypatch):
     monkeypatch.setattr(keyed, "QUICK", settings)
     monkeypatch.setattr(keyed, "_ROWS", 3_000)
     monkeypatch.setattr(keyed, "_KEYS", (1_000,))
-    monkeypatch.setattr(keyed, "_starting", lambda repeats, progress: iter([]))
+    monkeypatch.setattr(keyed, "STATE_ROWS", 600)
+    monkeypatch.setattr(keyed, "_in_shards", lambda quick, progress: iter([]))
 
 
 def test_everything_is_measured_once(small):
@@ -35,7 +36,8 @@ def test_everything_is_measured_once(small):
     assert named["end to end, existence, 5 streams, 500 rows"].bar == 2_000_000
     assert named["loop, oldest, 5 streams, 500 rows"].bar is None
     with_bars = [measurement for measurement in found if measurement.bar is not None]
-    assert [m.holds for m in with_bars if "state" in m.name] == [True, True]
+    assert [m.bar for m in with_bars if "state" in m.name] == [80.0]
+    assert any("of one core's memory bandwidth" in name for name in named)
     assert any("from 500 to 600 rows" in name for name in named)
     assert any("against DuckDB" in name for name in named)
     assert told

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import streamshed as ss
 from streamshed.engine.batch import Batch
-from streamshed.engine.build import build_operator
+from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import CHUNK, Operator
 from streamshed.errors import StreamshedError
@@ -39,6 +39,7 @@ as fast then as with tables made for the rows alone, and hardly faster with larg
 RATE = 100.0
 """Rows a second of each stream of a complete join."""
 SN, MJ, XJ = "SNJoin", MJoin.name, XJoinTree.name
+AT_ONCE = "SNJoin in bulk"
 CHOOSING = "MJoin, an order for each tuple"
 BARE = SNJoin.name
 READINGS, EVENTS = "readings", "events"
@@ -110,6 +111,10 @@ class Arrivals:
         join.ingest.names = self.names
         return join
 
+    def bulk_operator(self) -> Operator:
+        """The same, if it can take many of them at once."""
+        return build_bulk_operator(self.plan, whole=False)
+
 
 def part(batch: Batch, start: int, end: int | None) -> Batch:
     """The tuples of a batch from one to another."""
@@ -120,6 +125,9 @@ def drain(operator: AnyJoin, batch: Batch) -> None:
     """Process tuples, and let the results go."""
     for start in range(0, batch.time.size, CHUNK):
         for _ in operator.process(part(batch, start, start + CHUNK)):
+            pass
+    if isinstance(operator, Operator) and operator.bulk is not None:
+        for _ in operator.bulk.flush():
             pass
 
 
@@ -151,7 +159,8 @@ def times(
     tuples: Arrivals, query: Query, rounds: int, names: Iterable[str] = (SN, MJ, XJ)
 ) -> tuple[dict[str, float], int]:
     """Seconds that each takes, and the results, which must be the same of all."""
-    makes: dict[str, Callable[[], AnyJoin]] = {SN: tuples.operator, **baselines(query)}
+    engine = {SN: tuples.operator, AT_ONCE: tuples.bulk_operator}
+    makes: dict[str, Callable[[], AnyJoin]] = {**engine, **baselines(query)}
     least: dict[str, float] = {}
     results: dict[str, int] = {}
     for name in [*names] * rounds:
