@@ -268,7 +268,7 @@ class Bulk:
         self.map(lambda i: count_parts(rows.hash, *ranges[i], bits, counts[i]), range(len(ranges)))
         # The rows of a part stand by range, so that the ranges can be put there side by side.
         places = np.concatenate([[0], np.cumsum(counts.T.ravel())])
-        begins = np.ascontiguousarray(places[:-1].reshape(1 << bits, -1).T)
+        begins = places[:-1].reshape(1 << bits, -1).T.copy()
         ordered = np.empty(size, PART_ROW)
         self.map(
             lambda i: put_in_parts(rows, *ranges[i], bits, begins[i], ordered), range(len(ranges))

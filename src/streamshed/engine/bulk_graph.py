@@ -89,7 +89,7 @@ class GraphBulk(Bulk):
 
     def _overlap(self, time: npt.NDArray[np.int64], known: int, window: int) -> int:
         """About how many rows a window holds: the newest has as many behind it."""
-        if time.size == 0:
+        if known == time.size:
             return 0
         middle = (known + time.size) // 2
         return int(middle - np.searchsorted(time, time[middle] - window))
