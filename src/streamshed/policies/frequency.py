@@ -43,6 +43,7 @@ class FrequencyState(NamedTuple):
     place: npt.NDArray[Any]
     sizes: npt.NDArray[Any]
     standing: npt.NDArray[Any]
+    lot: npt.NDArray[Any]
     members: npt.NDArray[Any]
     position: npt.NDArray[Any]
     filled: npt.NDArray[Any]

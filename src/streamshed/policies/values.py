@@ -37,6 +37,7 @@ class ValuePolicy(Policy):
             "place": Field("entry", np.int32, NONE),
             "sizes": Field("pool", np.int64),
             "standing": Field("entry", np.float64, None),  # the key's statistic, known to the heap
+            "lot": Field("entry", np.uint32, None),  # the upper half of its number among equals
         } | member_layout()
 
 
@@ -74,6 +75,7 @@ def enter_value(policy, core, row, standing):  # type: ignore[no-untyped-def]
     entry = entry_of(core, row)
     if policy.place[entry] == NONE:
         policy.standing[entry] = standing
+        policy.lot[entry] = np.uint32(_lot(core, entry) >> np.uint64(32))
         heap_push(policy, core, pool_of(core, core.rows[row].stream), entry)
 
 
@@ -98,7 +100,7 @@ def value_changed(policy, core, key, standing):  # type: ignore[no-untyped-def]
         lane = np.int64(trailing_zeros(lanes))
         lanes &= lanes - np.uint64(1)
         entry = key * core.settings.lanes + lane
-        if policy.place[entry] != NONE:
+        if policy.place[entry] != NONE and policy.standing[entry] != standing:
             policy.standing[entry] = standing
             heap_restore(policy, core, pool_of(core, lane), entry)
 
@@ -108,6 +110,9 @@ def value_precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
     """Order by standing, then by lot."""
     if policy.standing[item] != policy.standing[other]:
         return policy.standing[item] < policy.standing[other]
+    # Most keys stand equal where values hardly repeat, and to draw each lot anew takes longest.
+    if policy.lot[item] != policy.lot[other]:
+        return policy.lot[item] < policy.lot[other]
     return _lot(core, item) < _lot(core, other)
 
 
