@@ -46,6 +46,7 @@ from numba.core.serialize import dumps
 from numba.core.typing.templates import Signature
 
 from streamshed.kernels.codegen import kernel_codegen
+from streamshed.kernels.lazy import Kernel
 from streamshed.kernels.signatures import describe, digest, full_name, parts
 
 FORMAT = b"streamshed kernel 1\n"
@@ -211,6 +212,9 @@ def _source_stamp() -> str:
     return digest(*texts)
 
 
+_COMPILED = (Dispatcher, Kernel)
+
+
 def _outside(involved: Iterable[Any]) -> list[str]:
     """What is compiled in from outside of the kernel folders, in the order of names."""
     seen: dict[str, list[str]] = {}
@@ -231,9 +235,9 @@ def _visit(name: str, seen: dict[str, list[str]]) -> None:
     seen[name] = texts = [name, digest(_source(module))]
     for label, value in sorted(vars(module).items()):
         if isinstance(value, ModuleType):
-            if any(isinstance(inner, Dispatcher) for inner in vars(value).values()):
+            if any(isinstance(inner, _COMPILED) for inner in vars(value).values()):
                 _visit(value.__name__, seen)
-        elif isinstance(value, Dispatcher):
+        elif isinstance(value, _COMPILED):
             _visit(value.py_func.__module__, seen)
         elif isinstance(value, type) and hasattr(value, "_fields"):
             _visit(value.__module__, seen)

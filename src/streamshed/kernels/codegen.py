@@ -10,13 +10,14 @@ Only what goes through `Pipeline` is compiled this way: numba functions of other
 from __future__ import annotations
 
 import functools
+import inspect
 import platform
 from collections.abc import Iterator
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite.ir.types import Aggregate
-from numba.core import codegen, compiler, config
+from numba.core import codegen, compiler, config, types
 from numba.core.datamodel import DataModelManager, default_manager, models
 from numba.core.environment import lookup_environment
 from numba.core.funcdesc import default_mangler
@@ -294,10 +295,38 @@ class _Flags(compiler.Flags):  # type: ignore[misc]
             return self._key
 
 
+_INDEXING = ("context", "builder", "idxty", "idx", "size")
+"""What numba is told of an index, in the releases that are known."""
+
+
+@functools.cache
+def _take_indices_as_they_are() -> None:
+    """Have kernels take indices as they are; none is negative.
+
+    As in Python, numba counts negative indices from the end. To look for them costs three
+    instructions for each access, a quarter of the time of a loop, and there is no setting for it.
+    Functions with reference counting, those of users among them, stay as they are; so does all if
+    numba is made otherwise one day. With NUMBA_BOUNDSCHECK=1 a negative index is an error.
+    """
+    from numba.np import arrayobj  # which takes its time, and is not needed for cached code
+
+    usual = getattr(arrayobj, "fix_integer_index", None)
+    if usual is None or [*inspect.signature(usual).parameters] != [*_INDEXING]:
+        return
+
+    def as_it_is(context: Any, builder: Any, idxty: Any, idx: Any, size: Any) -> Any:
+        if context.enable_nrt or not idxty.signed:
+            return usual(context, builder, idxty, idx, size)
+        return context.cast(builder, idx, idxty, types.intp)
+
+    arrayobj.fix_integer_index = as_it_is
+
+
 class Pipeline(compiler.Compiler):  # type: ignore[misc]
     """Numba's own steps, with our way to make code."""
 
     def __init__(self, typingctx: Any, targetctx: Any, *rest: Any) -> None:
+        _take_indices_as_they_are()
         super().__init__(typingctx, targetctx, *rest)
         self.state.flags = _Flags(self.state.flags)
         context = self.state.targetctx

@@ -13,51 +13,24 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
-from numba.core import types
 from numba.extending import overload
-from numba.np import arrayobj
 
 from streamshed.kernels.cache import Cache
 from streamshed.kernels.codegen import Pipeline
+from streamshed.kernels.lazy import Kernel
 from streamshed.kernels.signatures import full_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_INDEXING = ("context", "builder", "idxty", "idx", "size")
-"""What numba is told of an index, in the releases that are known."""
-
-
-def _take_indices_as_they_are() -> None:
-    """Have kernels take indices as they are; none is negative.
-
-    As in Python, numba counts negative indices from the end. To look for them costs three
-    instructions for each access, a quarter of the time of a loop, and there is no setting for it.
-    Functions with reference counting, those of users among them, stay as they are; so does all if
-    numba is made otherwise one day. With NUMBA_BOUNDSCHECK=1 a negative index is an error.
-    """
-    usual = getattr(arrayobj, "fix_integer_index", None)
-    if usual is None or [*inspect.signature(usual).parameters] != [*_INDEXING]:
-        return
-
-    def as_it_is(context: Any, builder: Any, idxty: Any, idx: Any, size: Any) -> Any:
-        if context.enable_nrt or not idxty.signed:
-            return usual(context, builder, idxty, idx, size)
-        return context.cast(builder, idx, idxty, types.intp)
-
-    arrayobj.fix_integer_index = as_it_is
-
-
-_take_indices_as_they_are()
-
 
 def kernel(function: Function) -> Function:
     """Compile a function that other compiled functions call."""
-    return numba.njit(**_INNER)(function)  # type: ignore[no-any-return]
+    return Kernel(function, _INNER)  # type: ignore[return-value]
 
 
 def cold_kernel(function: Function) -> Function:
     """Compile a function that is called seldom: apart from its caller, whose code stays short."""
-    return numba.njit(**(_INNER | {"forceinline": False}))(function)  # type: ignore[no-any-return]
+    return Kernel(function, _INNER | {"forceinline": False})  # type: ignore[return-value]
 
 
 def driver(function: Function) -> Function:
