@@ -124,7 +124,7 @@ def test_rows_of_one_key_make_more_results_than_a_block_holds():
         lambda said: said.in_order("a", "b"),
         lambda said: said.unmatched("a"),
         lambda said: said.throttle(comparisons_per_second=10),
-        lambda said: said.last(5),
+        lambda _: join("a", "b").on("k").last(5),
     ],
 )
 def test_other_joins_go_through_the_loop(other):

@@ -118,7 +118,7 @@ def test_streams_named_by_a_column():
             2,
             "share no key",
         ),
-        (SAID.last(5), 2, "no single shard sees"),
+        (join("a", "b", "c").on("k").last(5), 2, "no single"),
     ],
 )
 def test_what_cannot_be_divided_is_refused(said, shards, message):

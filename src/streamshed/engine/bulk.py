@@ -20,7 +20,6 @@ import numpy.typing as npt
 from streamshed.engine.batch import NO_FLAGS, Batch
 from streamshed.engine.clock import advance_stream, trusted_time
 from streamshed.engine.ingest import InputRows, merged
-from streamshed.engine.store import count, count_stored
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import (
     ARRIVALS,
@@ -30,6 +29,7 @@ from streamshed.kernels.core import (
     FATES,
     FILTERED,
     NEVER,
+    PEAK,
     RESULTS,
     STORED,
 )
@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from streamshed.engine.operator import Block, Operator
     from streamshed.plan.plan import Plan
 
-PART = 1 << 15
-"""Rows of a part: with its table it fits the second-level cache of a core."""
+PART = 1 << 16
+"""Rows of a part: the table of its keys fits the second-level cache of a core."""
+MOST_BITS = 5
+"""There are at most so many parts, as a power of two: to write to more of them at a time takes five
+times as long, since a core knows the addresses of so many pages at once."""
 AT_ONCE = 1 << 22
 """Rows that are joined at once, unless the windows hold more."""
 FEW = 1 << 16
@@ -47,19 +50,15 @@ FEW = 1 << 16
 BLOCK = 1 << 17
 """Results that are handed out at once."""
 
-PART_ROW = np.dtype(
-    [
-        ("hash", np.uint64),
-        ("time", np.int64),
-        ("payload", np.int64),
-        ("rank", np.int32),
-        ("stream", np.int32),
-    ],
-    align=True,
-)
-"""A row of a part: `rank` is its place in the order of arrival."""
+PART_KEY = np.dtype([("hash", np.uint64), ("time", np.int64)], align=True)
+PART_ROW = np.dtype([("payload", np.int64), ("rank", np.int32), ("stream", np.int32)], align=True)
+"""A row of a part, in two arrays; `rank` is its place in the order of arrival. (As one array it
+would be among those that the system takes back, page by page, whenever they are freed.)"""
 
 _FEW_STREAMS = 4
+
+ENTERED, GONE, MOST = range(3)
+"""What is counted of a stream: rows that were stored, those that expired, and the most at once."""
 
 _NOBODY = np.uint64(0)
 
@@ -77,7 +76,7 @@ class Probed(NamedTuple):
     before: npt.NDArray[np.int32]  # the row before each of its key and stream, plus 1
     newcomer: npt.NDArray[np.int32]  # the rows that complete results, in their order
     heads: npt.NDArray[np.int32]  # for each of these the newest partner of each stream, plus 1
-    made: npt.NDArray[np.int64]  # by rank: how many results the row completes
+    made: npt.NDArray[np.int64]  # by rank: how many results the row completes; then, up to it
 
 
 class Table(NamedTuple):
@@ -145,6 +144,7 @@ class Bulk:
         lengths, of = np.unique(operator.core.lanes["window"], return_inverse=True)
         self.windows = Windows(lengths, of.astype(np.int64))
         self.expired = np.zeros(lengths.size, np.int64)
+        self.tally = np.zeros((len(operator.plan.streams), 3), np.int64)
         self.carried = operator.ingest.empty_batch()
         self.pending: list[Batch] = []
         self.bytes_used = 0
@@ -188,8 +188,8 @@ class Bulk:
         core, streams = self.operator.core, batch.stream[batch.null]
         found = np.bincount(streams, minlength=len(self.operator.plan.streams))
         counts = core.counts.reshape(-1, FATES)
-        counts[: len(found), ARRIVED] += found
-        counts[: len(found), FILTERED] += found
+        counts[:, ARRIVED] += found
+        counts[:, FILTERED] += found
         core.numbers[ARRIVALS] += len(streams)
         known = batch._replace(null=NO_FLAGS)
         return Batch._make(column[~batch.null] if column.size else column for column in known)
@@ -202,15 +202,41 @@ class Bulk:
         if len(parts) > 2 or known:
             rows = Batch._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
         self.begin(rows.time.size)
-        clock = self._start(count_rows, self.operator.core, rows, known, self.windows, self.expired)
-        yield from self._results(rows, known)
+        prepared = self._prepare(rows)
+        # The clock goes by one row after the other; beside it the parts are joined.
+        clock = self._start(
+            count_rows,
+            self.operator.core,
+            rows,
+            known,
+            self.windows,
+            self.expired,
+            self.tally,
+        )
+        yield from self._results(rows, known, prepared)
         clock()
+        self._write_accounts(rows.time.size - known)
         self._carry(rows)
 
-    def _results(self, rows: Batch, known: int) -> Iterator[Block]:
+    def _write_accounts(self, arrived: int) -> None:
+        """Write into the accounts of the join what was counted."""
+        core, tally = self.operator.core, self.tally
+        counts = core.counts.reshape(-1, FATES)
+        core.numbers[ARRIVALS] += arrived
+        counts[:, STORED] = tally[:, ENTERED] - tally[:, GONE]
+        counts[:, EXPIRED] = tally[:, GONE]
+        counts[:, PEAK] = tally[:, MOST]
+        counts[:, ARRIVED] = tally[:, ENTERED] + counts[:, FILTERED]
+
+    def _prepare(self, rows: Batch) -> Any:
+        """What can be done before rows are joined."""
+        return self._split(rows)
+
+    def _results(self, rows: Batch, known: int, prepared: Any) -> Iterator[Block]:
         """The results of rows that begin with those that are known."""
-        probed, split = self._probe(rows, known)
-        ends = np.cumsum(probed.made)
+        split: _Split = prepared
+        probed = self._probe(rows, known, split)
+        ends = np.cumsum(probed.made, out=probed.made)
         self.operator.core.numbers[RESULTS] += int(ends[-1]) if ends.size else 0
         if not self.operator.counting:
             yield from self._blocks(probed, split, ends)
@@ -228,8 +254,7 @@ class Bulk:
         self.carried = rows.part(first, rows.time.size)
         self.expired -= first
 
-    def _probe(self, rows: Batch, known: int) -> tuple[Probed, _Split]:
-        split = self._split(rows)
+    def _probe(self, rows: Batch, known: int, split: _Split) -> Probed:
         size, lanes = rows.time.size, len(self.operator.plan.streams)
         probed = Probed(
             np.empty(size, np.int32),
@@ -249,19 +274,27 @@ class Bulk:
             for part in parts:  # whoever is done takes the next: the parts' sizes differ
                 start, end = split.starts[part], split.starts[part + 1]
                 split.productive[part] = probe_part(
-                    split.rows, start, end, split.bits, known, self.windows, table, probed
+                    split.keys,
+                    split.rows,
+                    start,
+                    end,
+                    split.bits,
+                    known,
+                    self.windows,
+                    table,
+                    probed,
                 )
             return table.tags.nbytes + table.heads.nbytes
 
         tables = self.map(work, range(self.threads if self.pool is not None else 1))
-        used = (*probed, split.rows, *rows)
+        used = (*probed, split.keys, split.rows, *rows)
         self.bytes_used = sum(tables) + sum(array.nbytes for array in used)
-        return probed, split
+        return probed
 
     def _split(self, rows: Batch) -> _Split:
         """Put the rows into parts by the top bits of their hashes; in a part they keep order."""
         size = rows.time.size
-        bits = max(1, (size // self.part).bit_length())
+        bits = min(MOST_BITS, max(1, (size // self.part).bit_length()))
         cuts = np.linspace(0, size, (self.threads if self.pool is not None else 1) + 1).astype(int)
         ranges = [*zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
         counts = np.zeros((len(ranges), 1 << bits), np.int64)
@@ -269,12 +302,13 @@ class Bulk:
         # The rows of a part stand by range, so that the ranges can be put there side by side.
         places = np.concatenate([[0], np.cumsum(counts.T.ravel())])
         begins = places[:-1].reshape(1 << bits, -1).T.copy()
-        ordered = np.empty(size, PART_ROW)
+        keys, ordered = np.empty(size, PART_KEY), np.empty(size, PART_ROW)
         self.map(
-            lambda i: put_in_parts(rows, *ranges[i], bits, begins[i], ordered), range(len(ranges))
+            lambda i: put_in_parts(rows, *ranges[i], bits, begins[i], keys, ordered),
+            range(len(ranges)),
         )
         starts = places[:: len(ranges)].tolist()
-        return _Split(ordered, bits, starts, [0] * (1 << bits))
+        return _Split(keys, ordered, bits, starts, [0] * (1 << bits))
 
     def _blocks(
         self, probed: Probed, split: _Split, ends: npt.NDArray[np.int64]
@@ -293,6 +327,7 @@ class Bulk:
             def emit(part: int, out: Emitted = results_of) -> None:
                 if done[part] < split.productive[part]:
                     done[part] = emit_part(
+                        split.keys,
                         split.rows,
                         split.starts[part],
                         done[part],
@@ -318,6 +353,7 @@ class Bulk:
 class _Split(NamedTuple):
     """Rows in parts."""
 
+    keys: npt.NDArray[Any]
     rows: npt.NDArray[Any]
     bits: int
     starts: list[int]
@@ -334,26 +370,27 @@ def count_parts(hashed, start, end, bits, counts):  # type: ignore[no-untyped-de
 
 
 @loop
-def put_in_parts(batch, start, end, bits, begins, rows):  # type: ignore[no-untyped-def]
+def put_in_parts(batch, start, end, bits, begins, keys, rows):  # type: ignore[no-untyped-def]
     """Put rows into their parts, from where each part begins."""
     shift = np.uint64(64 - bits)
     for i in range(start, end):
         part = np.int64(batch.hash[i] >> shift)
         place = begins[part]
         begins[part] = place + 1
-        rows[place].hash = batch.hash[i]
-        rows[place].time = batch.time[i]
+        keys[place].hash = batch.hash[i]
+        keys[place].time = batch.time[i]
         rows[place].payload = batch.payload[i]
         rows[place].rank = i
         rows[place].stream = batch.stream[i]
 
 
 @loop
-def probe_part(rows, start, end, bits, known, windows, table, probed):  # type: ignore[no-untyped-def]
+def probe_part(keys, rows, start, end, bits, known, windows, table, probed):  # type: ignore[no-untyped-def]
     """Count the results that each row of a part completes, and note the partners it begins with.
 
     Args:
-        rows: those of all parts.
+        keys: of the rows of all parts, and their times.
+        rows: what else there is of them.
         start: where the part begins.
         end: where it ends.
         bits: of the hash, which all rows of the part have in common.
@@ -380,15 +417,15 @@ def probe_part(rows, start, end, bits, known, windows, table, probed):  # type: 
     first[:] = 0
     found = 0
     for i in range(end - start):
-        row = rows[start + i]
-        tag = (row.hash << used_bits) | one
+        key, row = keys[start + i], rows[start + i]
+        tag = (key.hash << used_bits) | one
         place = np.int64(tag >> shift)
         while table.tags[place] != _NOBODY and table.tags[place] != tag:
             place = (place + 1) & last
         table.tags[place] = tag
         for window in range(windows.lengths.size):
-            oldest = row.time - windows.lengths[window]
-            while rows[start + first[window]].time < oldest:
+            oldest = key.time - windows.lengths[window]
+            while keys[start + first[window]].time < oldest:
                 first[window] += 1
         own = place * lanes + row.stream
         if row.rank >= known and _has_partners(table, place, row.stream, windows):
@@ -432,11 +469,12 @@ def _has_partners(table, place, stream, windows):  # type: ignore[no-untyped-def
 
 
 @loop
-def emit_part(rows, start, done, found, windows, probed, out, choice):  # type: ignore[no-untyped-def]
+def emit_part(keys, rows, start, done, found, windows, probed, out, choice):  # type: ignore[no-untyped-def]
     """Write the results of a part's newcomers, each to its place.
 
     Args:
-        rows: those of all parts.
+        keys: of the rows of all parts, and their times.
+        rows: what else there is of them.
         start: where the part begins.
         done: how many of its newcomers are done.
         found: how many there are.
@@ -457,10 +495,13 @@ def emit_part(rows, start, done, found, windows, probed, out, choice):  # type: 
         for lane in range(lanes):
             choice[lane] = probed.heads[heads + lane] - 1
         choice[newcomer.stream] = probed.newcomer[start + done]
-        result = out.ends[newcomer.rank] - probed.made[newcomer.rank] - out.before
+        time = keys[start + choice[newcomer.stream]].time
+        result = -out.before
+        if newcomer.rank > 0:
+            result += out.ends[newcomer.rank - 1]
         lane = lanes
         while lane >= 0:
-            out.time[result] = newcomer.time
+            out.time[result] = time
             for member in range(lanes):
                 place = start + choice[member]
                 out.members[result * lanes + member] = rows[place].payload
@@ -470,8 +511,8 @@ def emit_part(rows, start, done, found, windows, probed, out, choice):  # type: 
             while lane >= 0:
                 if lane != newcomer.stream:
                     older = np.int64(probed.before[start + choice[lane]]) - 1
-                    oldest = newcomer.time - windows.lengths[windows.of[lane]]
-                    if older >= 0 and rows[start + older].time >= oldest:
+                    oldest = time - windows.lengths[windows.of[lane]]
+                    if older >= 0 and keys[start + older].time >= oldest:
                         choice[lane] = older
                         break
                     choice[lane] = probed.heads[heads + lane] - 1
@@ -481,44 +522,42 @@ def emit_part(rows, start, done, found, windows, probed, out, choice):  # type: 
 
 
 @loop
-def count_rows(core, batch, known, windows, expired):  # type: ignore[no-untyped-def]
+def count_rows(core, batch, known, windows, expired, tally):  # type: ignore[no-untyped-def]
     """Let the clock go on with the rows of a batch, and count what becomes of them.
 
     Args:
-        core: the state of the join, of which only the clock and the accounts are used.
+        core: the state of the join, of which only the clock is used.
         batch: rows in the order of time.
         known: so many of them were counted before.
         windows: of the streams.
         expired: for each window up to where the rows of its streams have expired.
+        tally: by stream and `ENTERED`, `GONE` and `MOST`, what became of rows.
     """
-    numbers = core.numbers
-    before = numbers[CLOCK]
+    clock = core.numbers[CLOCK]
     for i in range(known, batch.time.size):
         stream = np.int64(batch.stream[i])
         advance_stream(core, stream, trusted_time(core, stream, batch.time[i]))
-        if numbers[CLOCK] != before:
-            _expire(core, batch, i, windows, windows.of[stream], expired)
+        if core.numbers[CLOCK] != clock:
+            _expire(core, batch, i, windows, windows.of[stream], expired, tally)
             # The other windows' rows are counted when a row of theirs comes.
-            before = numbers[CLOCK] if windows.lengths.size == 1 else before
-        count_stored(core, stream)
-        core.counts[stream * FATES + ARRIVED] += 1
-    numbers[ARRIVALS] += batch.time.size - known
+            clock = core.numbers[CLOCK] if windows.lengths.size == 1 else clock
+        tally[stream, ENTERED] += 1
+        tally[stream, MOST] = max(tally[stream, MOST], tally[stream, ENTERED] - tally[stream, GONE])
     for window in range(windows.lengths.size):
-        _expire(core, batch, batch.time.size, windows, window, expired)
+        _expire(core, batch, batch.time.size, windows, window, expired, tally)
 
 
 @kernel
-def _expire(core, batch, end, windows, window, expired):  # type: ignore[no-untyped-def]
+def _expire(core, batch, end, windows, window, expired, tally):  # type: ignore[no-untyped-def]
     """Count the rows of a window's streams that the clock has left behind."""
     clock = core.numbers[CLOCK]
     if clock == NEVER:
         return
-    longest = windows.lengths[window] + core.settings.late
+    oldest = clock - windows.lengths[window] - core.settings.late
     i = expired[window]
-    while i < end and clock - batch.time[i] > longest:
+    while i < end and batch.time[i] < oldest:
         stream = np.int64(batch.stream[i])
         if windows.of[stream] == window:
-            count(core, stream, EXPIRED, 1)
-            count(core, stream, STORED, -1)
+            tally[stream, GONE] += 1
         i += 1
     expired[window] = i

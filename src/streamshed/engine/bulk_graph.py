@@ -62,11 +62,14 @@ class Span(NamedTuple):
 class GraphBulk(Bulk):
     """Joins rows by a graph of equalities, many at once."""
 
-    def _results(self, rows: Batch, known: int) -> Iterator[Block]:
+    def _prepare(self, rows: Batch) -> tuple[npt.NDArray[np.int32], Search]:
+        numbers, values = self._number(rows)
+        return numbers, self._search(rows, values)
+
+    def _results(self, rows: Batch, known: int, prepared: Any) -> Iterator[Block]:
         from streamshed.engine.operator import Block
 
-        numbers, values = self._number(rows)
-        search = self._search(rows, values)
+        numbers, search = prepared
         windows = self.windows.lengths.max()
         fresh = rows.time.size - known
         overlap = self._overlap(rows.time, known, windows)
