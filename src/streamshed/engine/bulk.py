@@ -47,7 +47,7 @@ AT_ONCE = 1 << 22
 """Rows that are joined at once, unless the windows hold more."""
 FEW = 1 << 16
 """Up to so many rows threads cost more than they save."""
-BLOCK = 1 << 17
+BLOCK = 1 << 16
 """Results that are handed out at once."""
 
 PART_KEY = np.dtype([("hash", np.uint64), ("time", np.int64)], align=True)
