@@ -18,7 +18,7 @@ from streamshed.engine.bulk import BLOCK, Bulk
 from streamshed.engine.match.probe_order import own_attributes
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import RESULTS
-from streamshed.kernels.machine import prefetch
+from streamshed.kernels.intrinsics import prefetch
 
 if TYPE_CHECKING:
     from streamshed.engine.operator import Block
