@@ -196,6 +196,8 @@ class _Running:
         self.whole = all(source.whole for source in self.sources)
         number = check_replay_shards(plan, shards, self.whole)
         at_once = self.whole and order == "time" and watch is None and number == 1
+        # By equalities the results of a span of time are held together: not if they may be many.
+        at_once = at_once and (keep_late or counting or not plan.graph)
         build = build_bulk_operator if at_once else build_operator
         self.operator = build(plan, whole=keep_late)
         # Keys that may have equal hashes are told apart only when results are built.

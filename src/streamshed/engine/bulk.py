@@ -92,7 +92,6 @@ class Emitted(NamedTuple):
 
     ends: npt.NDArray[np.int64]  # by rank: the results up to and with those of the row
     before: int  # the results of earlier blocks
-    until: int  # the rank at which the block ends
     time: npt.NDArray[np.int64]
     members: npt.NDArray[np.int64]
 
@@ -316,15 +315,15 @@ class Bulk:
         """The results in the order of arrival, a block of them after the other."""
         from streamshed.engine.operator import Block
 
-        lanes, rank, made = len(self.operator.plan.streams), 0, 0
-        done = [0] * len(split.productive)
-        while rank < len(ends) and made < ends[-1]:
-            until = max(rank + 1, int(np.searchsorted(ends, made + BLOCK * self.threads, "right")))
-            results = int(ends[until - 1]) - made
-            time, members = np.empty(results, np.int64), np.empty(results * lanes, np.int64)
-            results_of = Emitted(ends, made, until, time, members)
+        lanes, parts = len(self.operator.plan.streams), range(len(split.productive))
+        done = [0 for _ in parts]
+        choices = [np.zeros(lanes + 1, np.int64) for _ in parts]
+        total = int(ends[-1]) if ends.size else 0
+        for made in range(0, total, BLOCK * self.threads):
+            size = min(BLOCK * self.threads, total - made)
+            out = Emitted(ends, made, np.empty(size, np.int64), np.empty(size * lanes, np.int64))
 
-            def emit(part: int, out: Emitted = results_of) -> None:
+            def emit(part: int, out: Emitted = out) -> None:
                 if done[part] < split.productive[part]:
                     done[part] = emit_part(
                         split.keys,
@@ -335,19 +334,18 @@ class Bulk:
                         self.windows,
                         probed,
                         out,
-                        np.empty(lanes, np.int64),
+                        choices[part],
                     )
 
-            self.map(emit, range(len(split.productive)))
-            for first in range(0, results, BLOCK):
-                last = min(first + BLOCK, results)
+            self.map(emit, parts)
+            for first in range(0, size, BLOCK):
+                last = min(first + BLOCK, size)
                 yield Block(
-                    time[first:last],
-                    members[first * lanes : last * lanes],
+                    out.time[first:last],
+                    out.members[first * lanes : last * lanes],
                     np.arange(1, last - first + 1) * lanes,
                     self.operator.payload,
                 )
-            rank, made = until, made + results
 
 
 class _Split(NamedTuple):
@@ -470,7 +468,7 @@ def _has_partners(table, place, stream, windows):  # type: ignore[no-untyped-def
 
 @loop
 def emit_part(keys, rows, start, done, found, windows, probed, out, choice):  # type: ignore[no-untyped-def]
-    """Write the results of a part's newcomers, each to its place.
+    """Write the results of a part's newcomers that belong to a block, each to its place.
 
     Args:
         keys: of the rows of all parts, and their times.
@@ -480,36 +478,39 @@ def emit_part(keys, rows, start, done, found, windows, probed, out, choice):  # 
         found: how many there are.
         windows: of the streams.
         probed: what the first pass has found.
-        out: where results go, and up to which rank.
-        choice: room for a partner of each stream.
+        out: the block.
+        choice: the next partner of each stream, and whether the block ended within a newcomer.
 
     Returns:
         How many newcomers are done now.
     """
     lanes = windows.of.size
     while done < found:
-        newcomer = rows[start + probed.newcomer[start + done]]
-        if newcomer.rank >= out.until:
-            break
+        own = start + probed.newcomer[start + done]
+        stream, rank, time = rows[own].stream, rows[own].rank, keys[own].time
         heads = (start + done) * lanes
-        for lane in range(lanes):
-            choice[lane] = probed.heads[heads + lane] - 1
-        choice[newcomer.stream] = probed.newcomer[start + done]
-        time = keys[start + choice[newcomer.stream]].time
-        result = -out.before
-        if newcomer.rank > 0:
-            result += out.ends[newcomer.rank - 1]
+        result = np.int64(0)
+        if choice[lanes] == 0:
+            result = (out.ends[rank - 1] if rank > 0 else 0) - out.before
+            if result >= out.time.size:
+                break
+            for lane in range(lanes):
+                choice[lane] = probed.heads[heads + lane] - 1
+            choice[stream] = own - start
+        choice[lanes] = 0
         lane = lanes
         while lane >= 0:
+            if result == out.time.size:
+                choice[lanes] = 1
+                return done
             out.time[result] = time
             for member in range(lanes):
-                place = start + choice[member]
-                out.members[result * lanes + member] = rows[place].payload
+                out.members[result * lanes + member] = rows[start + choice[member]].payload
             result += 1
             # The next choice: of the last stream that has an older partner, newest first.
             lane = lanes - 1
             while lane >= 0:
-                if lane != newcomer.stream:
+                if lane != stream:
                     older = np.int64(probed.before[start + choice[lane]]) - 1
                     oldest = time - windows.lengths[windows.of[lane]]
                     if older >= 0 and keys[start + older].time >= oldest:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.batch import Batch
+from streamshed.engine.batch import NO_NUMBERS, Batch
 from streamshed.engine.bulk import BLOCK, Bulk
 from streamshed.engine.match.probe_order import own_attributes
 from streamshed.kernels.compiling import kernel, loop
@@ -174,8 +174,10 @@ class GraphBulk(Bulk):
         self.bytes_used = sum(array.nbytes for array in (*span, *rows, numbers))
         found, done, room = [], 0, BLOCK
         cursor = np.zeros(2, np.int64)
+        time, members = NO_NUMBERS, NO_NUMBERS
         while done < end - before:
-            time, members = np.empty(room, np.int64), np.empty(room * lanes, np.int64)
+            if not self.operator.counting or time.size < room:
+                time, members = np.empty(room, np.int64), np.empty(room * lanes, np.int64)
             join_rows(
                 part,
                 numbers[before:end],
