@@ -198,8 +198,10 @@ class _Running:
         at_once = self.whole and order == "time" and watch is None and number == 1
         # By equalities the results of a span of time are held together: not if they may be many.
         at_once = at_once and (keep_late or counting or not plan.graph)
-        build = build_bulk_operator if at_once else build_operator
-        self.operator = build(plan, whole=keep_late)
+        if at_once:
+            self.operator = build_bulk_operator(plan, whole=keep_late)
+        else:
+            self.operator = build_operator(plan, whole=keep_late)
         # Keys that may have equal hashes are told apart only when results are built.
         if counting and not self.operator.checked:
             self.operator.count_only()
@@ -334,7 +336,6 @@ def _level_of_caller() -> int:
 def _batches(feeds: Sequence[_Feed], operator: Operator) -> Iterator[Batch]:
     """Batches in the order of arrival: the streams advance together."""
     bulk = operator.bulk
-    merge = merged if bulk is None else bulk.merge
     while True:
         if bulk is None:
             for feed in feeds:
@@ -347,7 +348,7 @@ def _batches(feeds: Sequence[_Feed], operator: Operator) -> Iterator[Batch]:
         parts = [feed.ready(bound) for feed in feeds]
         if bound is None and not any(part.time.size for part in parts):
             return
-        yield merge(parts)
+        yield merged(parts) if bulk is None else bulk.merge(parts)
 
 
 @dataclass

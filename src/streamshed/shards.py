@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -136,21 +137,15 @@ class Shards:
             **self._estimates(),
         )
 
-    def _estimates(self) -> dict[str, object]:
+    def _estimates(self) -> dict[str, Any]:
         """What the samples of all shards say together."""
-        tallies = [join.tally() for join in self.joins]
-        lately = [join.tally(lately=True) for join in self.joins]
-        keys = [join.key_tally() for join in self.joins]
-        counted = None
-        if all(tally is not None for tally in keys):
-            of_all = reduce(add, keys)
-            counted = Keys(of_all.made(), of_all.exact())
-        known = all(tally is not None for tally in tallies)
-        known_lately = all(tally is not None for tally in lately)
+        tally = _sum_if_known([join.tally() for join in self.joins])
+        lately = _sum_if_known([join.tally(lately=True) for join in self.joins])
+        keys = _sum_if_known([join.key_tally() for join in self.joins])
         return {
-            "missed": reduce(add, tallies).missed() if known else None,
-            "missed_lately": reduce(add, lately).missed() if known_lately else None,
-            "keys": counted,
+            "missed": tally and tally.missed(),
+            "missed_lately": lately and lately.missed(),
+            "keys": keys and Keys(keys.made(), keys.exact()),
             "sample_rate": min(join.sample_rate for join in self.joins),
         }
 
@@ -204,6 +199,11 @@ def _work(join: Operator, batch: Batch, seen: Sequence[Sequence[int]]) -> Found:
 
 def _finish(join: Operator) -> Found:
     return [join.results(one) for one in join.finish() if not isinstance(one, Late)]
+
+
+def _sum_if_known(tallies: Sequence[Any]) -> Any:
+    """The sum of what all shards know; None if one of them does not."""
+    return None if any(tally is None for tally in tallies) else reduce(add, tallies)
 
 
 def _summed(accounts: Sequence[StreamLedger]) -> StreamLedger:

@@ -32,6 +32,10 @@ LANE, SOURCE, SOURCE_PLACE, ATTRIBUTE, PLACE = range(5)
 which place among its attributes, by which attribute, and where among those of the sought it is."""
 
 
+Made = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Results: their times, and the places of their members."""
+
+
 class Values(NamedTuple):
     """The numbers of an attribute's values; open addressing."""
 
@@ -78,7 +82,7 @@ class GraphBulk(Bulk):
         lanes = len(self.operator.plan.streams)
         for group in range(0, len(starts), self.threads):
 
-            def join(start: int) -> list[tuple[Any, Any]]:
+            def join(start: int) -> list[Made]:
                 before = int(np.searchsorted(rows.time, rows.time[start] - windows))
                 end = min(start + size, rows.time.size)
                 return self._join_span(rows, numbers, search, before, start, end)
@@ -160,8 +164,8 @@ class GraphBulk(Bulk):
         before: int,
         start: int,
         end: int,
-    ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """The results that the rows of a span complete: their times, and their members' places."""
+    ) -> list[Made]:
+        """The results that the rows of a span complete."""
         lanes, width = search.places.shape
         span = Span(
             np.zeros(int(search.bases[-1]), np.int32),
@@ -172,7 +176,8 @@ class GraphBulk(Bulk):
         )
         part = Batch._make(column[before:end] if column.size else column for column in rows)
         self.bytes_used = sum(array.nbytes for array in (*span, *rows, numbers))
-        found, done, room = [], 0, BLOCK
+        found: list[Made] = []
+        done, room = 0, BLOCK
         cursor = np.zeros(2, np.int64)
         time, members = NO_NUMBERS, NO_NUMBERS
         while done < end - before:
