@@ -12,13 +12,13 @@ LOCK_ARGS ?=
 
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: help setup demo test test-slow test-compat test-kafka test-delta lint docs lock clean
+.PHONY: help setup demo test test-slow test-compat test-kafka test-delta lint docs wheel lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
 		printf 'make %-10s %s\n' "$$name" "$$text"; done
 
-setup: $(READY)  ## make .venv with the locked dependencies and the command streamshed
+setup: $(READY)  ## create .venv with the locked dependencies and the command streamshed
 
 # A checkout that was copied or moved has a .venv made for another place.
 ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
@@ -28,24 +28,24 @@ endif
 $(READY): requirements.lock pyproject.toml
 	@scripts/setup.sh
 
-demo: setup  ## a burst on Spark: its own join, ours, and ours with a budget, side by side
+demo: setup  ## send a burst through Spark's own join and through ours, and compare them
 	@$(BIN)/streamshed demo
 
-test: lint docs  ## lint, the guide, then the tests and doctests
+test: lint docs  ## lint, build the docs, then run tests and doctests
 	$(PYTEST) $(PYTEST_ARGS)
 
 # The kernels read and write memory unchecked; once in a while the same tests run with every access
 # checked.
-test-slow: setup  ## the long suites
+test-slow: setup  ## run the long suites
 	NUMBA_BOUNDSCHECK=1 $(PYTEST) tests/engine tests/lab/baselines tests/lab/network $(PYTEST_ARGS)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 # Another Python: make test-compat PYTHON=python3.13. One Spark alone: make test-compat SPARKS=4.1
 SPARKS ?= 4.1 4.2 4.3
-test-compat: setup  ## the tests on Spark with every version that is supported, an environment each
+test-compat: setup  ## run the Spark tests with every supported version of Spark
 	PYTEST_ARGS="$(PYTEST_ARGS)" scripts/test-compat.sh $(SPARKS)
 
-test-kafka: setup  ## a join from Kafka to Kafka, on a broker of this machine; needs Maven
+test-kafka: setup  ## test a join from Kafka to Kafka on a local broker; needs Maven
 	@scripts/kafka.sh
 	$(BIN)/pytest -m kafka tests/kafka $(PYTEST_ARGS)
 
@@ -58,8 +58,11 @@ lint: setup  ## ruff, mypy, and the layers of the package
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: setup  ## the guide as a site, in build/site; a dead link is an error
+docs: setup  ## build the documentation in build/site; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/site
+
+wheel: setup  ## build an sdist, and a wheel with the common kernels inside, in dist
+	@scripts/wheel.sh
 
 lock: setup  ## pin the dependencies of pyproject.toml in requirements.lock
 	scripts/lock.sh $(LOCK_ARGS)
