@@ -1,4 +1,4 @@
-"""Charts as one HTML file: no network is needed to look at it, now or in ten years."""
+"""Charts as one HTML file that loads nothing from the network, or as SVG."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamshed.errors import StreamshedError
 
@@ -48,7 +48,7 @@ figure {{ margin: 1.5rem 0; overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 caption {{ text-align: left; padding-bottom: .5rem; }}
 th, td {{ padding: .25rem .75rem; border-bottom: 1px solid #8886; }}
-td, thead th + th {{ text-align: right; }} th {{ text-align: left; }}
+td, thead th + th {{ text-align: right; }} th {{ text-align: left; }} td {{ white-space: nowrap; }}
 </style></head><body><main>
 <h1>{title}</h1>
 {parts}
@@ -88,6 +88,13 @@ def write_html(path: str | Path, title: str, *parts: Part) -> Path:
     return file
 
 
+def write_svg(path: str | Path, chart: alt.TopLevelMixin) -> Path:
+    """Write an Altair chart as an SVG file, and return its path."""
+    file = Path(path)
+    file.write_text(_converter().vegalite_to_svg(chart.to_dict()), encoding="utf-8")
+    return file
+
+
 def _part(part: Part, charts: list[str]) -> str:
     if isinstance(part, str):
         return f"<p>{html.escape(part)}</p>"
@@ -118,10 +125,14 @@ def _grid(grid: Grid) -> str:
 
 def _bundled(charts: Sequence[str]) -> str:
     """Vega, and what draws the charts, as one script."""
+    # The charts are put in afterwards, so that the bundler need not read their data.
+    data = f"[{','.join(charts)}]".replace("</", "<\\/")
+    return str(_converter().javascript_bundle(_DRAW)).replace("CHARTS", data, 1)
+
+
+def _converter() -> Any:
     try:
         import vl_convert
     except ImportError:
         raise StreamshedError(MISSING.format("vl_convert")) from None
-    # The charts are put in afterwards, so that the bundler need not read their data.
-    data = f"[{','.join(charts)}]".replace("</", "<\\/")
-    return str(vl_convert.javascript_bundle(_DRAW)).replace("CHARTS", data, 1)
+    return vl_convert

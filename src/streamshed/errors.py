@@ -1,4 +1,4 @@
-"""What can go wrong, by whose hand it can be put right.
+"""The errors that Streamshed raises, by what the user has to change.
 
 Every message names the stream, the column and the value as far as they are known, and the way out.
 """
@@ -22,19 +22,19 @@ class StreamshedError(ValueError):
 
 
 class SpecError(StreamshedError):
-    """A join that cannot be what was said: change the join."""
+    """The join is invalid: change the join."""
 
 
 class InputError(StreamshedError):
-    """Data that does not fit the join: change the data, or name other columns."""
+    """The data does not fit the join: change the data, or name other columns."""
 
 
 class StateError(StreamshedError):
-    """A snapshot that does not fit the join: start anew, or bring back the join that made it."""
+    """A snapshot does not fit the join: start without it, or use the join that made it."""
 
 
 class SpillError(StreamshedError):
-    """A disk that does not take rows: make room there, or name another folder."""
+    """Rows cannot be spilled to disk: free space there, or name another folder."""
 
 
 def listed(names: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ _VAGUE = 0.5
 
 @dataclass(frozen=True)
 class StreamLedger:
-    """What became of the rows of one stream.
+    """The accounts of one stream: where its rows are, and why they left.
 
     Examples:
         >>> StreamLedger(arrived=3, stored=2, shed=1).balanced
@@ -44,13 +44,13 @@ class StreamLedger:
     """The most rows that were stored at once; how many may depend on how the input was cut into
     batches. On Spark the sum over shards."""
     unmatched: int = 0
-    """Rows that were handed out as they had no match."""
+    """Rows that `unmatched` returned."""
     uncertain: int = 0
-    """Those of them that may have had one, if nothing had been shed."""
+    """Those of them that might have had a match if nothing had been shed."""
 
     @property
     def settled(self) -> int:
-        """Rows of which it is known what became of them."""
+        """Rows that are accounted for."""
         return self.stored + self.expired + self.shed + self.filtered + self.late + self.queued
 
     @property
@@ -71,7 +71,7 @@ OTHERS = _Others()
 
 @dataclass(frozen=True)
 class Spilled:
-    """What a join has on disk, and what was made of it; times are in the join's own units."""
+    """What a join has spilled to disk; times are in the join's own units."""
 
     rows: int = 0
     """Rows on disk now; the ledger counts them as stored."""
@@ -107,7 +107,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What became of all rows, and the results they made.
+    """The accounts of a join: where every row is or why it left, and the results made and missed.
 
     Examples:
         >>> ledger = Ledger({"a": StreamLedger(arrived=1, stored=1)}, results=0)
@@ -120,8 +120,8 @@ class Ledger:
     streams: Mapping[Any, StreamLedger]
     results: int
     others: StreamLedger = StreamLedger()
-    """What became of the rows of streams that were forgotten: a column tells streams apart, and
-    these have no row left."""
+    """The accounts of streams that were forgotten: a column names the streams, and these have no
+    row left."""
     state_bytes: int = 0
     """Bytes of the join's state beyond the users' rows."""
     payload_bytes: int = 0
@@ -129,7 +129,7 @@ class Ledger:
     held_bytes: int = 0
     """Bytes that count against `keep(memory=…)` now: rows, what is kept of each, and tables."""
     peak_bytes: int = 0
-    """The most of them so far; of several shards, the sum."""
+    """The largest value of `held_bytes` so far; the sum over shards."""
     missed: Estimate | None = None
     """Results that shedding has cost so far; None if that is not estimated."""
     missed_lately: Estimate | None = None

@@ -92,7 +92,7 @@ class Batches(Iterator[pa.RecordBatch]):
 
     @property
     def ledger(self) -> Ledger:
-        """What became of the rows so far."""
+        """The ledger so far."""
         return self._running.ledger()
 
 

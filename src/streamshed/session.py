@@ -131,7 +131,7 @@ class Session:
 
     @property
     def ledger(self) -> Ledger:
-        """What became of all rows so far."""
+        """The ledger so far."""
         return self._operator.ledger() if self._last_ledger is None else self._last_ledger
 
     def snapshot(self) -> bytes:

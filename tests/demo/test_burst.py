@@ -28,12 +28,12 @@ def outcome(name, lag, memory=1e9, waiting=0, recall=None):
 def test_the_verdict_says_who_did_better():
     ours = [outcome(EXACT, 2.0), outcome(BUDGETED, 3.0, 0.8e9, recall=(0.9, 0.8, 1.0))]
     lines = " ".join(verdict([outcome(SPARKS, 9.0, waiting=1_234), *ours]))
-    assert "fell behind by 9.0 s, ours by 2.0 s without a budget and 3.0 s with one" in lines
-    assert "1,234 rows still waited" in lines
+    assert "fell 9.0 s behind, ours 2.0 s without a budget and 3.0 s with one" in lines
+    assert "1,234 rows left to do" in lines
     assert "200 MB less" in lines
-    assert "made 90.0 % of the results of the exact join, and says 90.0 % (80.0 to 100.0)" in lines
+    assert "made 90.0 % of the exact results, and reported 90.0 % (80.0 to 100.0)" in lines
     lines = " ".join(verdict([outcome(SPARKS, 3.5, 0.5e9), *ours]))
-    assert "kept up with the rows as well as ours" in lines
+    assert "kept up as well as ours" in lines
     assert "300 MB more" in lines
 
 
@@ -84,4 +84,4 @@ def test_three_joins_of_the_same_files_take_turns_and_leave_nothing(tmp_path, mo
     assert not list(tmp_path.glob("streamshed-*"))
     for folder in shared_memory._base().glob("*"):  # of other queries of this machine
         assert shared_memory._owner_of(folder).alive
-    assert f"{SPARKS}: a minute of the streams comes in every 1 s" in shown
+    assert f"{SPARKS}: a minute of the streams arrives every 1 s" in shown

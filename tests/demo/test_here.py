@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from streamshed import cli
+from streamshed.charts import Grid
 from streamshed.demo import funnel
-from streamshed.demo.story import Outcome, Sample, Truth, bars, picture
+from streamshed.demo.story import Outcome, Sample, Truth, bars, picture, write_page
 from streamshed.demo.workload import FunnelWorkload
 
 SMALL = FunnelWorkload(sessions=40, minutes=15, burst=5, seed=3)
@@ -46,19 +47,32 @@ def test_the_command_shows_what_each_policy_keeps(tmp_path):
     held, kept = (int(row[1].replace(",", "")) for row in (exact, oldest))
     assert held / 3.2 < kept < held / 2.8
     assert 0 < float(oldest[4].rstrip(" %")) < 100
-    assert f"may keep {oldest[1]}" in done.stdout
+    assert f"a budget of {oldest[1]}" in done.stdout
     assert "joining with oldest" in done.stderr
     assert "█" in done.stdout
     page = chart.read_text()
-    assert "rows held at most" in page
+    assert "peak rows held" in page
     assert '"join": "oldest"' in page
+
+
+def test_a_chart_may_be_a_small_picture(tmp_path):
+    samples = [Sample(float(n), n, n, n, 1_000_000 * n, lag=n / 2) for n in range(9)]
+    figures = {"lag": "seconds behind", "held": "rows held", "results": "results"}
+    grid = Grid(["join"], [["ours"]])
+    path = tmp_path / "burst.svg"
+    write_page(path, "A burst", [Outcome("ours", samples)], figures, (2.0, 5.0), grid, [])
+    drawn = path.read_text()
+    assert drawn.startswith("<svg")
+    assert "seconds behind" in drawn
+    assert "rows held" not in drawn
+    assert "burst" in drawn
 
 
 def test_a_picture_has_one_scale_for_all():
     samples = [Sample(float(second), 0, 0.0, 0, 0, lag=second / 2) for second in range(9)]
     lines = picture([Outcome("slow", samples), Outcome("fast", samples[:3])], "lag", "{:.1f} s")
     said = [line.partition("│")[2] for line in lines]
-    assert said == ["", "", " slow: at most 4.0 s", "", "", " fast: at most 1.0 s"]
+    assert said == ["", "", " slow: up to 4.0 s", "", "", " fast: up to 1.0 s"]
     assert lines[0].rstrip("│").endswith("█")
     assert not lines[3].rstrip("│").strip()
     assert bars([0.0], top=0.0, width=3, height=1) == ["   "]

@@ -11,11 +11,11 @@ from streamshed import __version__
 from streamshed.errors import StreamshedError
 
 ERROR = 2
-"""The exit code of what Streamshed refuses to do, as of wrong options."""
+"""The exit code of errors that the user can mend, as of wrong options."""
 
 
 class _Commands(TyperGroup):
-    """Says what Streamshed refuses, a line for each thing, without the way there."""
+    """Prints errors of Streamshed as one line each, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -31,7 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Window joins of many event streams that shed what they cannot hold, and say so.",
+    help="Join many event streams within windows and a budget, and report what the budget cost.",
 )
 
 

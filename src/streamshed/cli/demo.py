@@ -19,25 +19,34 @@ from streamshed.terminal import prepare_spark
 def demo(
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="The policy that evicts rows; several times with --here."),
+        typer.Option(help="The policy that evicts rows. Repeat it with --here to compare several."),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(help="Rows that may be kept; a third of those needed by default.", min=1),
+        typer.Option(
+            help="The budget in rows. Default: a third of the rows that the exact join holds.",
+            min=1,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all randomness.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers.", min=0)] = 1,
     here: Annotated[
-        bool, typer.Option("--here", help="Without Spark: several policies in this process.")
+        bool,
+        typer.Option("--here", help="Compare policies in this process, without Spark and Java."),
     ] = False,
-    minutes: Annotated[int, typer.Option(help="With --here: minutes of the streams.", min=12)] = 36,
-    chart: Annotated[Path, typer.Option(help="The file that the chart is written to.")] = Path(
-        "streamshed-demo.html"
-    ),
+    minutes: Annotated[
+        int, typer.Option(help="With --here: the length of the streams in minutes.", min=12)
+    ] = 36,
+    chart: Annotated[
+        Path,
+        typer.Option(
+            help="The chart to write: an HTML page, or a picture if its name ends in .svg."
+        ),
+    ] = Path("streamshed-demo.html"),
 ) -> None:
-    """Join three live streams that have a burst: on Spark by its own join and by ours.
+    """Send a burst through Spark's own join and through ours, and compare them.
 
-    Spark's own join, ours without a budget and ours with one take turns on the same files. It takes
-    four minutes, and half a minute with --here.
+    Spark's own join, ours without a budget and ours with one process the same files, one after the
+    other, in about four minutes. --here compares policies without Spark in half a minute.
     """
     from streamshed.policies import by_name
 
@@ -51,7 +60,8 @@ def demo(
         return
     if policy is not None and (len(policy) > 1 or policy == ["exact"]):
         raise SpecError(
-            f"the demo on Spark has one policy, and {listed(policy)} were given; give one or --here"
+            f"the demo on Spark takes one policy, and {listed(policy)} were given; give one, or add"
+            " --here"
         )
     prepare_spark()
     from streamshed.demo.display import on_spark
@@ -63,18 +73,20 @@ def demo(
 def cluster(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COMMAND…]", help="What to run, with its arguments."),
+        typer.Argument(metavar="[COMMAND…]", help="The command to run, with its arguments."),
     ] = None,
-    workers: Annotated[int, typer.Option(help="How many.", min=1)] = 2,
-    cores: Annotated[int, typer.Option(help="Of each worker.", min=1)] = 1,
-    memory: Annotated[str, typer.Option(help="Of each worker, for its executors.")] = "1g",
+    workers: Annotated[int, typer.Option(help="The number of workers.", min=1)] = 2,
+    cores: Annotated[int, typer.Option(help="The cores of each worker.", min=1)] = 1,
+    memory: Annotated[
+        str, typer.Option(help="The memory of each worker for its executors.")
+    ] = "1g",
 ) -> None:
-    """Run a command on a Spark cluster of this machine: a master and workers, stopped at the end.
+    """Run a command on a local Spark cluster, a master and workers, and stop it at the end.
 
-    A session that does not say where Spark is finds it by the variable MASTER. Without a command
-    the cluster stays until it is interrupted.
+    The command finds the cluster in the environment variable MASTER. Without a command, the
+    cluster runs until it is interrupted.
 
-    For example: streamshed cluster python job.py
+    Example: streamshed cluster python job.py
     """
     import signal
     import subprocess
@@ -82,7 +94,7 @@ def cluster(
     prepare_spark()
     from streamshed.spark.cluster import cluster
 
-    # Who is told to end stops the cluster too.
+    # SIGTERM stops the cluster too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with cluster(workers, cores, memory) as master:
         print(f"{workers} workers at {master}", file=sys.stderr, flush=True)

@@ -28,17 +28,15 @@ def compile_(
             help="Joins: common, key, equalities or distance, alone or with a policy: key:density."
         ),
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option(help="Copy the kernels to this folder, to be shipped.")
-    ] = None,
+    to: Annotated[Path | None, typer.Option(help="Copy the kernels to this folder.")] = None,
     archive: Annotated[
         Path | None, typer.Option(help="Pack the kernels into this zip file.")
     ] = None,
 ) -> None:
     """Compile the kernels of joins ahead of time.
 
-    Without --to and --archive they go to this machine's cache. Elsewhere, name the folder or the
-    archive in the variable STREAMSHED_KERNELS: nothing that is there is compiled again.
+    Without --to and --archive they go to the cache of this machine. On other machines, set
+    STREAMSHED_KERNELS to the folder or the archive; kernels found there are not compiled again.
     """
     from streamshed.kernels.cache import writable_folder
     from streamshed.precompile import Compiled, compile_ahead, write
@@ -70,17 +68,17 @@ class Check:
 
 @app.command()
 def doctor(
-    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     on_executors: Annotated[
         bool,
-        typer.Option("--on-executors", help="Ask the executors of Spark what they lack, too."),
+        typer.Option("--on-executors", help="Also check the executors of Spark."),
     ] = False,
 ) -> None:
-    """Check what joins need on this machine, and say what to do about what is missing.
+    """Check whether joins can run on this machine, and say what to do about each problem.
 
-    With --on-executors a small job runs where Spark is (spark-submit's settings, or the variable
-    MASTER), and shows what its executors have. The exit code is 1 if something is missing without
-    which nothing runs, on Spark or at all.
+    With --on-executors, a small job runs on the cluster of spark-submit or of the variable MASTER
+    and checks its executors. The exit code is 1 if something is missing without which joins, here
+    or on Spark, cannot run.
     """
     checks = [found for check in _CHECKS for found in check()]
     if json:
@@ -275,7 +273,7 @@ def _kernels() -> Iterator[Check]:
     ready = [name for name, policy in policies.items() if compiled_for(run, policy.state)]
     missing = [name for name in policies if name not in ready]
     if not missing:
-        yield Check("kernels", "joins on a shared key: compiled and cached for every policy")
+        yield Check("kernels", "joins on a shared key: cached for every policy")
         return
     yield Check(
         "kernels",

@@ -15,14 +15,14 @@ from streamshed.terminal import spark_session
 def inspect(
     checkpoint: Annotated[str, typer.Argument(help="The folder of the checkpoint.")],
     budget: Annotated[
-        int | None, typer.Option(help="Say what a budget of so many rows would change.", min=1)
+        int | None, typer.Option(help="Also report how many rows this budget would evict.", min=1)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a job holds, stopped or running, from its checkpoint.
+    """Show what a job stores, stopped or running, from its checkpoint.
 
-    Rows, bytes and the oldest row by stream and shard, the heaviest keys by hash, and the ledger;
-    never what stands in rows.
+    Prints rows, bytes and the oldest row by stream and shard, the heaviest keys by hash, and the
+    ledger. It never prints the contents of rows.
     """
     with spark_session("inspect") as spark:
         from streamshed.spark.inspection import inspect as look

@@ -26,7 +26,7 @@ def replay(
         list[str] | None,
         typer.Argument(
             metavar="NAME=PATH…",
-            help="The streams: names, and Parquet files, folders or patterns of them.",
+            help="A stream: its name, and a Parquet file, folder or pattern.",
         ),
     ] = None,
     job: Annotated[
@@ -41,40 +41,49 @@ def replay(
         str | None,
         typer.Option(help="The time window: '10 minutes', or a number for integer times."),
     ] = None,
-    last: Annotated[int | None, typer.Option(help="Or a window of the last rows.")] = None,
+    last: Annotated[int | None, typer.Option(help="A window of this many rows instead.")] = None,
     time: Annotated[
         list[str] | None, typer.Option(help="The time column, or STREAM=COLUMN for each.")
     ] = None,
-    late: Annotated[str, typer.Option(help="How late rows may come.")] = "0",
-    clock: Annotated[str, typer.Option(help="Who sets the clock: min or max.")] = "min",
+    late: Annotated[str, typer.Option(help="How far a row may be behind the clock.")] = "0",
+    clock: Annotated[
+        str,
+        typer.Option(
+            help="The stream that sets the clock: min (the slowest) or max (the fastest)."
+        ),
+    ] = "min",
     by: Annotated[
         str | None,
-        typer.Option(help="The column that names the streams, for a single input."),
+        typer.Option(help="For a single input: the column that names the streams."),
     ] = None,
-    keep_rows: Annotated[int | None, typer.Option(help="Rows that each stream may keep.")] = None,
-    keep_total: Annotated[int | None, typer.Option(help="Rows that all may keep together.")] = None,
+    keep_rows: Annotated[int | None, typer.Option(help="Budget: rows of each stream.")] = None,
+    keep_total: Annotated[
+        int | None, typer.Option(help="Budget: rows of all streams together.")
+    ] = None,
     keep_memory: Annotated[
-        str | None, typer.Option(help="Or the memory that all may take, such as '500 MB'.")
+        str | None, typer.Option(help="Budget: memory of all streams together, such as '500 MB'.")
     ] = None,
     shed: Annotated[str | None, typer.Option(help="The policy that evicts rows.")] = None,
     shed_column: Annotated[
-        str | None, typer.Option(help="Or the column whose lowest values are evicted first.")
+        str | None,
+        typer.Option(help="Evict the rows with the lowest values of this column instead."),
     ] = None,
     partial: Annotated[
-        int | None, typer.Option(help="The least number of members of a partial result.")
+        int | None, typer.Option(help="Also make results with rows of only this many streams.")
     ] = None,
     select: Annotated[
         list[str] | None,
-        typer.Option(help="STREAM.COLUMN, or STREAM, to have in results; several times for more."),
+        typer.Option(help="A column of the results: STREAM.COLUMN, or STREAM for all. Repeat it."),
     ] = None,
     estimate: Annotated[
-        float | None, typer.Option(help="The part of keys to follow, to estimate what is missed.")
+        float | None,
+        typer.Option(help="The share of keys to follow in order to estimate missed results."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A Parquet file for the results.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the ledger as JSON.")] = False,
 ) -> None:
-    """Join Parquet files by a key that all streams share, and print what became of every row.
+    """Join Parquet files by a key that all streams share, and print the ledger.
 
     Files are read as they stand, those of a folder by their names: sort them by time, or give
     --late. A job file has all options of joins: order in time, rows without a match, equalities

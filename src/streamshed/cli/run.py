@@ -29,20 +29,21 @@ def run(
         bool, typer.Option("--dry-run", help="Check the job and print its plan; run nothing.")
     ] = False,
     page: Annotated[
-        int | None, typer.Option(help="Show the job on a page at this port.", min=0, max=65535)
+        int | None,
+        typer.Option(help="Serve a live page of the job on this port.", min=0, max=65535),
     ] = None,
     host: Annotated[str, typer.Option(help="The address of the page.")] = "127.0.0.1",
     token: Annotated[
         str | None,
-        typer.Option(help="What the page asks for.", envvar="STREAMSHED_TOKEN"),
+        typer.Option(help="The token that the page requires.", envvar="STREAMSHED_TOKEN"),
     ] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the ledger as JSON.")] = False,
 ) -> None:
-    """Run a job on Spark: sources, a join and a sink, as a file describes them.
+    """Run the job that a file describes (sources, a join and a sink) on Spark.
 
-    SIGTERM and Ctrl-C stop it when the batch at hand is done, a second one at once. Started again
-    it goes on where it stopped.
+    SIGTERM or Ctrl-C stops it after the current batch, a second one at once. When you start it
+    again, it continues from its checkpoint.
     """
     from streamshed.jobs import Job
 
@@ -82,7 +83,7 @@ def _run(
 
 @app.command()
 def schema() -> None:
-    """Print the JSON schema of job files, by which editors complete and check them."""
+    """Print the JSON schema of job files, with which editors complete and check them."""
     from streamshed.jobs.schema import schema_text
 
     typer.echo(schema_text(), nl=False)

@@ -12,17 +12,17 @@ from streamshed.terminal import spark_session
 
 @app.command()
 def savepoint(
-    checkpoint: Annotated[str, typer.Argument(help="The checkpoint of a query that is stopped.")],
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint of a stopped query.")],
     to: Annotated[str, typer.Argument(help="The folder to write to: a path, or a URI.")],
     operator: Annotated[
         int | None,
-        typer.Option(help="Which stateful operator is the join, if the query has several."),
+        typer.Option(help="The number of the join's stateful operator, if the query has several."),
     ] = None,
 ) -> None:
-    """Write the rows that a stopped query holds to a folder, to go on with other shards.
+    """Write the stored rows of a stopped query to a folder, to continue with other shards.
 
-    joined.stream(…, resume=TO) starts a query that begins with them. It needs a checkpoint of its
-    own, and sources that begin where those of the old one stood: savepoint.json says where.
+    joined.stream(…, resume=TO) starts a query that begins with these rows. It needs a new
+    checkpoint, and sources that begin where those of the old query stopped: see savepoint.json.
     """
     with spark_session("savepoint") as session:
         from streamshed.spark.savepoint import write_savepoint

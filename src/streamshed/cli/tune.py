@@ -24,28 +24,30 @@ def tune(
             " streamshed sample has written; the files of the job by default.",
         ),
     ] = None,
-    recall: Annotated[float, typer.Option(help="The part of all results that is wanted.")] = 0.95,
+    recall: Annotated[float, typer.Option(help="The share of all results that you want.")] = 0.95,
     policy: Annotated[
-        list[str] | None, typer.Option(help="A policy to try; several times for more.")
+        list[str] | None, typer.Option(help="A policy to try. Repeat it for several.")
     ] = None,
     budget: Annotated[
-        list[int] | None, typer.Option(help="Rows to keep, to try; several times for more.", min=1)
+        list[int] | None,
+        typer.Option(help="A budget in rows to try. Repeat it for several.", min=1),
     ] = None,
     sample: Annotated[
-        float | None, typer.Option(help="The part of all keys to try them on.")
+        float | None, typer.Option(help="The share of all keys to try them on.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Draw a chart into this HTML file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a chart to this HTML file.")] = None,
     write: Annotated[
-        Path | None, typer.Option(help="Write the job with what is recommended to this file.")
+        Path | None,
+        typer.Option(help="Write the job with the recommended policy and budget to this file."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Try policies and budgets on an archive, and recommend one for a wanted recall.
+    """Try policies and budgets on an archive, and recommend the smallest budget for a recall.
 
-    Every policy runs with every budget, side by side on all cores, and its results are compared
-    with those of the join without a budget.
+    Every policy runs with every budget, on all cores. Recall compares its results with those of the
+    join without a budget.
 
-    For example: streamshed tune job.toml --recall 0.9 --html recall.html --write tuned.toml
+    Example: streamshed tune job.toml --recall 0.9 --html recall.html --write tuned.toml
     """
     from streamshed.jobs import Job
     from streamshed.jobs.rewriting import rewrite_file

@@ -75,7 +75,7 @@ def run(
                     compiled()
                     truth = Truth.of(workload)
                     budget = rows or truth.peak // 3
-                tell(f"{who}: a minute of the streams comes in every {PACE:g} s")
+                tell(f"{who}: a minute of the streams arrives every {PACE:g} s")
                 for sample in contender.samples(first, truth):
                     outcomes[-1].samples.append(sample)
                     show(outcomes)
@@ -137,7 +137,7 @@ class _Contender:
         try:
             told = self.lines.get(timeout=_START)
         except Empty:
-            told = {"failed": f"no batch was done in {_START:.0f} s"}
+            told = {"failed": f"no batch finished within {_START:.0f} s"}
         if "failed" in told:
             log = (self.folder / "log").read_text(errors="replace")[-2_000:]
             raise StreamshedError(f"the join on Spark failed: {told['failed']}\n{log}")

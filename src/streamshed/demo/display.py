@@ -1,4 +1,4 @@
-"""The demonstrations in a terminal: what happens while it happens, then a table and a picture."""
+"""The demonstrations in a terminal: live figures, then a table, a picture and a chart."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from streamshed.errors import StreamshedError
 BURST = FunnelWorkload(sessions=2_400, minutes=36, burst=5)
 """About 11,000 rows a second, and 55,000 in the burst, where a minute takes a second."""
 
-_TITLE = f"Impressions, clicks and orders of a session within {WINDOW}, with a burst"
+_TITLE = f"A burst: impressions, clicks and orders of a session, joined within {WINDOW}"
 _EVERY = 2.0
 """Seconds between lines, away from a terminal."""
 
 
 def on_spark(seed: int, rows: int | None, policy: str, chart: Path) -> None:
-    """Run the burst on Spark, and say how each join did."""
+    """Run the burst on Spark, and print how each join did."""
     from streamshed.demo import burst
 
     workload = FunnelWorkload(BURST.sessions, BURST.minutes, BURST.burst, seed=seed)
@@ -36,31 +36,32 @@ def on_spark(seed: int, rows: int | None, policy: str, chart: Path) -> None:
     first, last = workload.bursting[0] * burst.PACE, (workload.bursting[-1] + 1) * burst.PACE
     columns: dict[str, Callable[[Outcome], str]] = {
         "join": lambda one: one.name + (f" ({one.note})" if one.note else ""),
-        "fell behind by": lambda one: f"{one.most('lag'):.1f} s",
-        "memory at most": lambda one: f"{one.most('memory') / 1e6:,.0f} MB",
-        "rows held at most": lambda one: f"{one.most('held'):,}",
-        "results at the burst's end": lambda one: f"{one.at(last).results:,}",
-        "when all rows were in": lambda one: f"{one.at(workload.minutes * burst.PACE).results:,}",
-        "in the end": lambda one: f"{one.last.results:,}",
-        "of the exact result": lambda one: one.recall,
-        "as the join says": lambda one: one.told,
+        "furthest behind": lambda one: f"{one.most('lag'):.1f} s",
+        "peak memory": lambda one: f"{one.most('memory') / 1e6:,.0f} MB",
+        "peak rows held": lambda one: f"{one.most('held'):,}",
+        "results: end of burst": lambda one: f"{one.at(last).results:,}",
+        "end of input": lambda one: f"{one.at(workload.minutes * burst.PACE).results:,}",
+        "at the end": lambda one: f"{one.last.results:,}",
+        "true recall": lambda one: one.recall,
+        "recall it reports": lambda one: one.told,
     }
     due = truth.results[workload.bursting[-1]]
     said = [
-        f"{truth.rows[-1]:,} rows in {workload.minutes * burst.PACE:.0f} s, five times as many in a"
-        f" second from second {first:.0f} to {last:.0f}. The exact join makes {due:,} results of"
-        f" the rows up to the burst's end, {truth.results[-1]:,} of all, and holds"
-        f" {truth.peak:,} rows.",
-        "Memory is that of all processes of a join, Java's among them. Rows held by Spark's own"
-        " join include the pairs on their way to the second join.",
+        f"{truth.rows[-1]:,} rows arrive in {workload.minutes * burst.PACE:.0f} s; from second"
+        f" {first:.0f} to {last:.0f}, {workload.burst} times as many per second. Up to the end of"
+        f" the burst there are {due:,} results, in all {truth.results[-1]:,}; an exact join has to"
+        f" hold {truth.peak:,} rows.",
+        "Memory is the resident memory of all processes of a join, Java included. The rows held by"
+        " Spark's own join include the pairs that its first join hands to its second. True recall"
+        " compares with the exact results of the rows processed so far.",
         *verdict(outcomes),
     ]
     figures = {
         "lag": "seconds behind",
         "waiting": "rows waiting",
-        "memory": "MB of memory",
+        "memory": "memory in MB",
         "held": "rows held",
-        "results": "results made",
+        "results": "results",
     }
     _end(outcomes, columns, said, "lag", "{:.1f} s behind")
     _page(chart, outcomes, columns, said, figures, (first, last))
@@ -69,57 +70,57 @@ def on_spark(seed: int, rows: int | None, policy: str, chart: Path) -> None:
 def in_process(
     policies: Sequence[str], seed: int, rows: int | None, minutes: int, chart: Path
 ) -> None:
-    """Run the burst in this process, and say what each policy kept."""
+    """Run the burst in this process, and print what each policy kept."""
     workload = FunnelWorkload(BURST.sessions // 2, minutes, BURST.burst, seed=seed)
     with _stage() as (tell, _):
         outcomes, truth = here.run(policies or here.POLICIES, rows, workload, seed, tell)
     budget = rows or truth.peak // 3
     columns: dict[str, Callable[[Outcome], str]] = {
         "policy": lambda one: one.name,
-        "rows held at most": lambda one: f"{one.most('held'):,}",
-        "memory at most": lambda one: f"{one.most('memory') / 1e6:,.1f} MB",
+        "peak rows held": lambda one: f"{one.most('held'):,}",
+        "peak memory": lambda one: f"{one.most('memory') / 1e6:,.1f} MB",
         "results": lambda one: f"{one.last.results:,}",
-        "of the exact result": lambda one: one.recall,
-        "as the join says": lambda one: one.told,
+        "true recall": lambda one: one.recall,
+        "recall it reports": lambda one: one.told,
         "rows/s": lambda one: f"{truth.rows[-1] / one.busy:,.0f}",
     }
     said = [
-        f"{truth.rows[-1]:,} rows in {minutes} minutes of the streams, five times as many in each"
-        f" of the middle {len(workload.bursting)}. The exact join holds {truth.peak:,} rows;"
-        f" the others may keep {budget:,}. Memory is what the join itself holds.",
+        f"{truth.rows[-1]:,} rows in {minutes} minutes of stream time, {workload.burst} times as"
+        f" many per minute in the middle {len(workload.bursting)}. An exact join has to hold"
+        f" {truth.peak:,} rows; the others have a budget of {budget:,}. Memory is what the join"
+        " itself holds, including its sample for the estimate.",
         "A result needs an impression, a click and an order of one session. 'random' and 'oldest'"
-        " drop each on its own, and 'density', the default, those of sessions that will hardly"
-        " make results.",
+        " evict rows one by one, so a result survives only if all its rows do. 'density', the"
+        " default, evicts whole sessions that are unlikely to end in an order.",
     ]
     _end(outcomes, columns, said, "results", "{:,} results")
-    figures = {"held": "rows held", "memory": "MB of memory", "results": "results made"}
+    figures = {"held": "rows held", "memory": "memory in MB", "results": "results"}
     burst = 60.0 * workload.bursting[0], 60.0 * (workload.bursting[-1] + 1)
     _page(chart, outcomes, columns, said, figures, burst)
 
 
 def verdict(outcomes: Sequence[Outcome]) -> list[str]:
-    """Say who did better, whoever it was."""
+    """Say in words which join did better."""
     sparks, exact, ours = outcomes
     behind = [one.most("lag") for one in outcomes]
     lines = [
-        "Spark's own join kept up with the rows as well as ours: this burst is no trouble for it"
-        " on this machine."
+        "Spark's own join kept up as well as ours: this burst is no problem for it on this machine."
         if behind[0] <= 1.25 * max(behind[1:])
-        else f"Spark's own join fell behind by {behind[0]:.1f} s, ours by {behind[1]:.1f} s without"
+        else f"Spark's own join fell {behind[0]:.1f} s behind, ours {behind[1]:.1f} s without"
         f" a budget and {behind[2]:.1f} s with one."
     ]
     if sparks.last.waiting:
-        lines.append(f"{sparks.last.waiting:,} rows still waited for Spark's own join in the end.")
+        lines.append(
+            f"When the demo ended, Spark's own join had {sparks.last.waiting:,} rows left to do."
+        )
     less = sparks.most("memory") - ours.most("memory")
     if sparks.most("memory"):
         lines.append(
-            f"With a budget ours took {abs(less) / 1e6:,.0f} MB {'less' if less > 0 else 'more'}"
+            f"With a budget, ours took {abs(less) / 1e6:,.0f} MB {'less' if less > 0 else 'more'}"
             " than Spark's own, and held"
             f" {ours.most('held') / max(1, exact.most('held')):.0%} of the rows of the exact join."
         )
-    lines.append(
-        f"It made {ours.recall} of the results of the exact join, and says {ours.told} itself."
-    )
+    lines.append(f"It made {ours.recall} of the exact results, and reported {ours.told} itself.")
     return lines
 
 
@@ -128,7 +129,7 @@ def verdict(outcomes: Sequence[Outcome]) -> list[str]:
 
 @contextmanager
 def _stage() -> Iterator[tuple[Callable[[str], None], Callable[[Sequence[Outcome]], None]]]:
-    """Give a function that says what is being done, and one that shows how far it is."""
+    """Yield a function that reports the current step, and one that shows live figures."""
     console = Console(stderr=True)
     if not console.is_terminal:
         shown = [0.0]
@@ -152,7 +153,7 @@ def _stage() -> Iterator[tuple[Callable[[str], None], Callable[[Sequence[Outcome
 
 def _line(outcome: Outcome) -> str:
     sample = outcome.last
-    told = f"   recall {outcome.told}, in truth {outcome.recall}" if outcome.told else ""
+    told = f"   recall {outcome.told}, true {outcome.recall}" if outcome.told else ""
     return (
         f"{outcome.name:22} {sample.second:5.1f} s   waiting {sample.waiting:7,d}"
         f"   behind {sample.lag:4.1f} s   held {sample.held:7,d}"
@@ -168,8 +169,8 @@ def _progress(outcomes: Sequence[Outcome]) -> Table:
         "rows held",
         "memory",
         "results",
-        "recall as it says",
-        "in truth",
+        "recall it reports",
+        "true recall",
     )
     table = Table("join", title=_TITLE)
     for head in heads:
@@ -198,7 +199,7 @@ def _end(
     what: str,
     unit: str,
 ) -> None:
-    """Print the table, the picture and the words."""
+    """Print the table, the picture and the text."""
     # Away from a terminal there is no width to keep to.
     console = Console() if sys.stdout.isatty() else Console(width=180)
     table = Table(title=_TITLE)
@@ -223,6 +224,6 @@ def _page(
     try:
         write_page(chart, _TITLE, outcomes, figures, burst, grid, said)
     except StreamshedError as error:
-        print(f"no chart is written: {error}", file=sys.stderr)
+        print(f"no chart was written: {error}", file=sys.stderr)
     else:
-        print(f"The chart is in {chart}")
+        print(f"Chart: {chart}")

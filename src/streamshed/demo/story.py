@@ -1,4 +1,4 @@
-"""What both demonstrations have in common: the truth, what joins did, and pictures of it."""
+"""What both demonstrations share: the exact result, what each join did, and charts of it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.charts import MISSING, Grid, Part, write_html
+from streamshed.charts import MISSING, Grid, write_html, write_svg
 from streamshed.demo import funnel
 from streamshed.demo.workload import FunnelWorkload, minutes_of
 from streamshed.errors import StreamshedError
 from streamshed.estimates import Share
 
+if TYPE_CHECKING:
+    import altair as alt
+
+IN_PICTURE = ("lag", "memory", "results")
+"""The figures of a chart that is written as SVG, which is to be small."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -127,9 +132,9 @@ def compiling(policies: Sequence[str], tell: Callable[[str], None]) -> Iterator[
     def wait() -> None:
         for worker, name in zip(workers, names, strict=True):
             if worker.poll() is None:
-                tell(f"compiling the join {name!r}; this is done once, and cached")
+                tell(f"compiling the kernels of {name!r}, once; later runs load them from a cache")
             if worker.wait():
-                raise StreamshedError(f"the join {name!r} could not be compiled")
+                raise StreamshedError(f"compiling the kernels of {name!r} failed")
 
     try:
         yield wait
@@ -177,7 +182,7 @@ def picture(outcomes: Sequence[Outcome], what: str, unit: str) -> list[str]:
         values = [getattr(outcome.at(second), what) for second in np.linspace(0, end, 120)]
         *above, lowest = bars(values, top)
         most = unit.format(outcome.most(what))
-        lines += [*(f"{line}│" for line in above), f"{lowest}│ {outcome.name}: at most {most}"]
+        lines += [*(f"{line}│" for line in above), f"{lowest}│ {outcome.name}: up to {most}"]
     return lines
 
 
@@ -190,17 +195,31 @@ def write_page(
     grid: Grid,
     said: Sequence[str],
 ) -> Path:
-    """Write the table and a chart of figures over time as one HTML file.
+    """Write the table and a chart of figures over time as one HTML file, or the chart as SVG.
 
     Args:
-        path: of the file.
+        path: of the file; its suffix says which.
         title: of the page.
         outcomes: what each join did.
         figures: fields of `Sample`, and how their axes are called.
         burst: when it began and ended, in seconds.
         grid: the table.
-        said: what is to be seen, in words.
+        said: paragraphs above the table.
     """
+    if path.suffix == ".svg":
+        chosen = {name: figures[name] for name in IN_PICTURE if name in figures}
+        thin = [replace(one, samples=one.samples[::2]) for one in outcomes]
+        return write_svg(path, _chart(title, thin, chosen, burst).configure(background="white"))
+    return write_html(path, title, *said, grid, _chart(title, outcomes, figures, burst))
+
+
+def _chart(
+    title: str,
+    outcomes: Sequence[Outcome],
+    figures: dict[str, str],
+    burst: tuple[float, float],
+) -> alt.VConcatChart:
+    """Draw figures over time, one above the other, with the burst in grey."""
     try:
         import altair as alt
     except ImportError:
@@ -213,23 +232,28 @@ def write_page(
         for sample in outcome.samples
     ]
     data = alt.InlineData(values=rows)
-    band = alt.Chart(alt.InlineData(values=[{"from": burst[0], "to": burst[1]}]))
-    band = band.mark_rect(opacity=0.15, color="gray").encode(x="from:Q", x2="to:Q")
+    span = {"from": burst[0], "to": burst[1], "middle": sum(burst) / 2, "label": "burst"}
+    base = alt.Chart(alt.InlineData(values=[span]))
+    band = base.mark_rect(opacity=0.15, color="gray").encode(x="from:Q", x2="to:Q")
+    label = base.mark_text(color="gray", baseline="top").encode(
+        x="middle:Q", y=alt.value(4), text="label:N"
+    )
     names = [outcome.name for outcome in outcomes]
-    charts = [
-        band
-        + alt.Chart(data)
-        .mark_line(interpolate="step-after")
-        .encode(
-            x=alt.X("second:Q", title="seconds" if name == list(figures)[-1] else None),
-            y=alt.Y(f"{name}:Q", title=title_of),
-            color=alt.Color("join:N", title=None, sort=names, legend=alt.Legend(orient="top")),
-            strokeDash=alt.StrokeDash("join:N", sort=names, legend=None),
-            tooltip=["join:N", "second:Q", f"{name}:Q"],
+    first, last = next(iter(figures)), list(figures)[-1]
+    charts = []
+    for name, axis in figures.items():
+        line = (
+            alt.Chart(data)
+            .mark_line(interpolate="step-after")
+            .encode(
+                x=alt.X("second:Q", title="seconds" if name == last else None),
+                y=alt.Y(f"{name}:Q", title=axis),
+                color=alt.Color("join:N", title=None, sort=names, legend=alt.Legend(orient="top")),
+                strokeDash=alt.StrokeDash("join:N", sort=names, legend=None),
+                tooltip=["join:N", "second:Q", f"{name}:Q"],
+            )
         )
-        .properties(width=640, height=140)
-        for name, title_of in figures.items()
-    ]
+        layers = [band, label, line] if name == first else [band, line]
+        charts.append(alt.layer(*layers).properties(width=640, height=140))
     described = f"{title}: {', '.join(figures.values())} over time. The table has the figures."
-    drawn: Part = alt.vconcat(*charts).properties(description=described)
-    return write_html(path, title, *said, grid, drawn)
+    return alt.vconcat(*charts).properties(description=described)
