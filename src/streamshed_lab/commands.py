@@ -31,28 +31,28 @@ PAPERS = {
 
 def reproduce(
     paper: Annotated[
-        str | None, typer.Argument(help=f"One of: {', '.join(PAPERS)}; all if not said.")
+        str | None, typer.Argument(help=f"One of: {', '.join(PAPERS)}. Default: all papers.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="A folder for runs, verdicts and the report.")] = Path(
+    out: Annotated[Path, typer.Option(help="The folder for runs, verdicts and the report.")] = Path(
         "results"
     ),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use fewer seeds and settings.")] = False,
     figure: Annotated[
         list[str] | None,
-        typer.Option(help="A figure, or family, to run; may be given several times."),
+        typer.Option(help="A figure or family to run. Repeat it for several."),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Run figures anew that were run before.")
+        bool, typer.Option("--again", help="Run figures again that are in the folder.")
     ] = False,
     stored: Annotated[
         bool,
-        typer.Option("--stored", help="Run nothing; print the verdicts of the last full run."),
+        typer.Option("--stored", help="Run nothing; print the stored verdicts."),
     ] = False,
 ) -> None:
-    """Run the experiments of the papers, say which claims hold, and write a report.
+    """Run the experiments of the papers, check their claims, and write a report.
 
-    A run that was stopped goes on where it was. The report, report.html, has all figures that are
-    in the folder, and needs no network to be looked at.
+    A run that was stopped continues where it was. The report, report.html, shows all figures in the
+    folder and needs no network.
     """
     page = lab_module("streamshed_lab.experiments.page")
     if stored:
@@ -128,11 +128,16 @@ def counting(steps: int) -> Iterator[Callable[[str], Step]]:
 def bench(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(BENCHMARKS)}.")],
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line, as they are measured.")
+        bool, typer.Option("--json", help="Print one JSON object per line, as it is measured.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Measure less.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use fewer rows and repetitions: under a minute.")
+    ] = False,
 ) -> None:
-    """Measure speed, memory and results kept, beside the bars that are to be reached."""
+    """Measure speed, memory or results kept, and compare them with the bars set beforehand."""
+    if name in {"asked", "jobs", "scale", "spark"}:
+        prepare_spark()
+
     table = Table("what")
     table.add_column("measured", justify="right")
     for head in ("unit", "bar", "holds"):

@@ -21,6 +21,7 @@ BENCHMARKS = {
     "keyed": "streamshed_lab.bench.keyed",
     "nested": "streamshed_lab.bench.nested",
     "policies": "streamshed_lab.bench.policies",
+    "scale": "streamshed_lab.bench.scale",
     "snjoin": "streamshed_lab.bench.snjoin",
     "spark": "streamshed_lab.bench.spark",
     "star": "streamshed_lab.bench.star",

@@ -9,25 +9,35 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from streamshed_lab.bench import BENCHMARKS, Measurement, shown
+from streamshed_lab.modules import lab_module
 
 DOCS = Path(__file__).parents[3] / "docs"
-RUNS, PAGE = "measured.jsonl", "measured.md"
+RUNS, PAGE, SCALE, README = "measured.jsonl", "measured.md", "scale.md", "README.md"
+HEADLINES = (
+    r"^streamshed over Spark's own join on RocksDB, exact, 3 × 100,000 rows",
+    r"^streamshed, exact, 3 × 100,000 rows",
+    r"^results of density against those of the best policy of the papers",
+    r"^first replay in a new process, kernels cached",
+    r"^one shard, 3 streams, 300,000 rows held",
+)
+"""Names of measurements that the README quotes."""
 
 _HEAD = """# What was measured
 
 <!-- Written by `python -m streamshed_lab.bench.page` from measured.jsonl; do not edit. -->
 
-Each table is one run of a benchmark, by the command above it. A bar was set beforehand; *holds*
-says whether the figure reaches it. Speeds are those of one core, unless said; yours will differ.
+Each table is one run of a benchmark, by the command above it. Bars were set before the run; *holds*
+says whether a figure reaches its bar. Speeds are per core unless stated; yours will differ.
 """
 
 
@@ -150,6 +160,45 @@ def main(files: Iterable[str], docs: Path = DOCS) -> None:
             said = [json.dumps(one, ensure_ascii=False) for one in run.measured]
             out.write("\n".join([run.header.to_json(), *said]) + "\n")
     (docs / PAGE).write_text(page_of(runs), encoding="utf-8")
+    readme = docs.parent / README
+    if readme.exists():
+        _put(readme, {"headlines": headlines(runs)})
+    if "scale" in last:
+        _derive(docs / SCALE, last["scale"])
+
+
+def headlines(runs: Iterable[Run]) -> str:
+    """The figures that the README quotes, with the commands that measured them."""
+    lines = []
+    for run in runs:
+        for said in run.measured:
+            if any(re.search(pattern, said["name"]) for pattern in HEADLINES):
+                value = f"{shown(said['value'])} {said['unit']}"
+                lines.append(f"| {said['name']} | {value} | `{run.header.command}` |")
+    if not lines:
+        return "No run is stored yet."
+    return "\n".join(["| what | measured | by |", "|---|---|---|", *lines])
+
+
+def _put(page: Path, parts: Mapping[str, str]) -> None:
+    """Write parts of a page between their marks."""
+    text = page.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        between = re.compile(f"<!-- {name} -->.*?<!-- end -->", re.DOTALL)
+        written = f"<!-- {name} -->\n{part}\n<!-- end -->"
+        text = between.sub(lambda _, written=written: written, text)  # type: ignore[misc]
+    page.write_text(text, encoding="utf-8")
+
+
+def _derive(page: Path, run: Run) -> None:
+    """Put a run of the benchmark `scale`, and what follows from it, into its page."""
+    scale = lab_module("streamshed_lab.bench.scale")
+    values = {one["name"]: one["value"] for one in run.measured}
+    units = {one["name"]: one["unit"] for one in run.measured}
+    head = run.header
+    by = f"`{head.command}`, commit {head.commit}, {head.date}, on {head.machine}."
+    parts = {"measured": scale.table(values, units), "derived": scale.derived(values)}
+    _put(page, {name: f"{by}\n\n{part}" for name, part in parts.items()})
 
 
 if __name__ == "__main__":

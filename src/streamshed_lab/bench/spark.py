@@ -241,6 +241,15 @@ class SparkBench:
             at_most=True,
         )
 
+    def in_shards(self, rows: int, shards: int, batches: int) -> float:
+        """The seconds of a batch of the exact join in so many shards, a partition for each."""
+        self.progress(f"{shards} shards, 3 × {rows:,} rows a batch")
+        self.session.conf.set("spark.sql.shuffle.partitions", shards)
+        self.session.conf.set(_STORE, ROCKSDB)
+        files = self._files(rows, batches)
+        frame = _join().stream(self._sources(files, batches), shards=shards)
+        return self._run(frame).steady
+
     def outer(self, rows: int, batches: int, bar: float) -> Iterator[Measurement]:
         """Rows of a without a match in b, beside Spark's left outer join on RocksDB."""
         setting = f"left outer join, 2 × {rows:,} rows a batch"
