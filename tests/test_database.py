@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pytest
 
 import streamshed as ss
 from databases import Server, server
+from pages import ROOT, blocks
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block, Operator
@@ -53,6 +56,29 @@ def noted(time: int, change: str, a: int, b: str, note: str) -> str:
 
 def found(table: pa.Table | pa.RecordBatch) -> list[tuple[int, int, str]]:
     return sorted((x["r"]["ts"], x["s"]["ts"], x["pair"]["note"]) for x in table.to_pylist())
+
+
+def test_the_table_of_changes_of_the_docs(database: Server) -> None:
+    """The SQL of docs/relations.md: a trigger notes what happens to a table."""
+    (block,) = (one for one in blocks(ROOT / "docs" / "relations.md") if one.kind == "sql")
+    parts = re.split(r";\n(?=CREATE)", block.content)
+    database.run("CREATE TABLE pairs (a bigint, b text)", *parts)
+    try:
+        database.run(
+            "INSERT INTO pairs VALUES (1, 'p')",
+            "UPDATE pairs SET b = 'q' WHERE a = 1",
+            "DELETE FROM pairs",
+        )
+        log = ss.postgres(database.url, "pair_changes", version="version")
+        now = pa.array([datetime.now(UTC) + timedelta(seconds=1)])
+        joined = ss.join("r", "s").within("1 minute", time="ts")
+        joined = joined.through(ss.relation(changes=log), r="a", s="b")
+        rows = {"r": pa.table({"ts": now, "a": [1]}), "s": pa.table({"ts": now, "b": ["q"]})}
+        assert joined.count(rows).results == 0  # the pair is gone
+        database.run("INSERT INTO pairs VALUES (1, 'q')")
+        assert joined.count(rows).results == 1
+    finally:
+        database.run("DROP TABLE pairs, pair_changes", "DROP FUNCTION note_pair")
 
 
 def test_a_table_is_read_as_any_other_relation(database: Server) -> None:

@@ -135,7 +135,7 @@ def bench(
     ] = False,
 ) -> None:
     """Measure speed, memory or results kept, and compare them with the bars set beforehand."""
-    if name in {"asked", "jobs", "scale", "spark"}:
+    if name == "scale":
         prepare_spark()
 
     table = Table("what")
