@@ -8,18 +8,16 @@ import tomllib
 
 import pytest
 import typer
-import yaml
 
 from pages import ON_SPARK, PAGES, README, ROOT, blocks, commands, run_examples
 from streamshed import cli
 from streamshed.jobs import Job
 
-KINDS = {"bash", "java", "python", "sql", "text", "toml", "yaml"}
+KINDS = {"bash", "java", "python", "sql", "text", "toml"}
 """What a block can be. `python` runs and prints the `text` after it; the options of `bash` are
 checked; `toml` is a job; `sql` runs in tests/test_database.py; `java` is Flink's."""
 EXTERNAL = {"docker", "export", "spark-submit"}
 """Programs that are not ours: their arguments are not checked."""
-SPARKS = "spark."
 
 page_of = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -130,11 +128,6 @@ def test_job_files_are_jobs(monkeypatch, tmp_path):
         file = tmp_path / f"{number}.toml"
         file.write_text(job.content, encoding="utf-8")
         assert "rows with equal keys" in Job.load(file).explain()
-
-
-def test_yaml_is_yaml():
-    parts = [block for page in PAGES for block in blocks(page) if block.kind == "yaml"]
-    assert [yaml.safe_load(part.content)["kind"] for part in parts] == ["Pod"]
 
 
 @page_of
