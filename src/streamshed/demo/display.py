@@ -92,6 +92,8 @@ def in_process(
         "A result needs an impression, a click and an order of one session. 'random' and 'oldest'"
         " evict rows one by one, so a result survives only if all its rows do. 'density', the"
         " default, evicts whole sessions that are unlikely to end in an order.",
+        "These rows are small, so that what a policy notes of each weighs much; the wider the rows,"
+        " the closer memory follows the rows held.",
     ]
     _end(outcomes, columns, said, "results", "{:,} results")
     figures = {"held": "rows held", "memory": "memory in MB", "results": "results"}

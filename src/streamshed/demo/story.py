@@ -132,7 +132,7 @@ def compiling(policies: Sequence[str], tell: Callable[[str], None]) -> Iterator[
     def wait() -> None:
         for worker, name in zip(workers, names, strict=True):
             if worker.poll() is None:
-                tell(f"compiling the kernels of {name!r}, once; later runs load them from a cache")
+                tell(f"loading the kernels of {name!r}; the first run compiles them")
             if worker.wait():
                 raise StreamshedError(f"compiling the kernels of {name!r} failed")
 
@@ -209,7 +209,9 @@ def write_page(
     if path.suffix == ".svg":
         chosen = {name: figures[name] for name in IN_PICTURE if name in figures}
         thin = [replace(one, samples=one.samples[::2]) for one in outcomes]
-        return write_svg(path, _chart(title, thin, chosen, burst).configure(background="white"))
+        return write_svg(
+            path, _chart(title, thin, chosen, burst).configure(background="white", aria=False)
+        )
     return write_html(path, title, *said, grid, _chart(title, outcomes, figures, burst))
 
 

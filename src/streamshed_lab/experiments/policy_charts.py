@@ -128,7 +128,7 @@ def chart(rows: list[dict[str, Any]], policy: str) -> alt.TopLevelMixin:
         ) + own.mark_line(color="#1f77b4", strokeWidth=3, point=True).encode(**axes)
 
     drawn = alt.hconcat(*(panel(title).properties(width=150, height=130) for title in titles))
-    return drawn.configure(background="white")
+    return drawn.configure(background="white", aria=False)
 
 
 def table(rows: list[dict[str, Any]], part: float = SHOWN) -> str:
