@@ -33,3 +33,11 @@ def test_the_bounded_join_stays_within_its_budget(bench):
 def test_a_restart_finds_all_rows(bench):
     (restart,) = bench.restart(1_000, stored=5_000)
     assert restart.name.startswith("restart from a checkpoint with 6,000 rows")
+
+
+def test_a_batch_is_timed_in_any_number_of_shards(bench, spark):
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        assert all(bench.in_shards(1_000, shards, batches=4) > 0 for shards in (1, 3))
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)

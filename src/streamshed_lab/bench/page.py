@@ -28,7 +28,7 @@ HEADLINES = (
     r"^streamshed, exact, 3 × 100,000 rows",
     r"^results of density against those of the best policy of the papers",
     r"^first replay in a new process, kernels cached",
-    r"^one shard, 3 streams, 300,000 rows held",
+    r"^one shard, 3 streams, 300,000 rows held$",
 )
 """Names of measurements that the README quotes."""
 
