@@ -111,7 +111,7 @@ def chart(rows: list[dict[str, Any]], policy: str) -> alt.TopLevelMixin:
     if policy == "importance":
         titles = {RELATION: None}
 
-    def panel(title: str) -> alt.LayerChart:
+    def panel(title: str) -> alt.LayerChart | alt.FacetChart:
         here = [row for row in rows if row["panel"] == title]
         axes = {
             "x": alt.X("budget:Q", title="budget / rows needed", axis=alt.Axis(format="%")),
@@ -123,12 +123,16 @@ def chart(rows: list[dict[str, Any]], policy: str) -> alt.TopLevelMixin:
             alt.InlineData(values=[row for row in here if row["policy"] != policy]), title=title
         )
         own = alt.Chart(alt.InlineData(values=[row for row in here if row["policy"] == policy]))
-        return others.mark_line(color="#999", strokeWidth=1, opacity=0.7).encode(
-            **axes, detail="policy:N"
-        ) + own.mark_line(color="#1f77b4", strokeWidth=3, point=True).encode(**axes)
+        return alt.layer(
+            others.mark_line(color="#999", strokeWidth=1, opacity=0.7).encode(
+                **axes, detail="policy:N"
+            ),
+            own.mark_line(color="#1f77b4", strokeWidth=3, point=True).encode(**axes),
+        )
 
     drawn = alt.hconcat(*(panel(title).properties(width=150, height=130) for title in titles))
-    return drawn.configure(background="white", aria=False)
+    small: alt.TopLevelMixin = drawn.configure(background="white", aria=False)
+    return small
 
 
 def table(rows: list[dict[str, Any]], part: float = SHOWN) -> str:
