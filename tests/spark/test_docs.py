@@ -23,14 +23,16 @@ def streams(files):
 
 
 @pytest.mark.parametrize("page", ON_SPARK, ids=lambda page: page.name)
-def test_the_examples_run(page, spark, streams, monkeypatch):
-    monkeypatch.chdir(streams.parent)
+def test_the_examples_run(page, spark, streams):
+    # Java has a working directory of its own.
+    here = streams.parent
+    places = {'"in/': f'"{here}/in/', '"state"': f'"{here}/state"', '"out"': f'"{here}/out"'}
     before = spark.conf.get("spark.sql.shuffle.partitions")
     names: dict[str, object] = {"spark": spark}
     for path in streams.iterdir():
         names[path.name] = spark.readStream.schema(SCHEMA).parquet(str(path))
     try:
-        ran = run_examples(page, names)
+        ran = run_examples(page, names, replace=places)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
         if "listener" in names:
