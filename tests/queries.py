@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +22,12 @@ import streamshed as ss
 from harness import spec, windowed
 from oracles.rows import Workload
 from oracles.workloads import generated
-from streaming import Files, counts, cut, rows
+from streaming import Batch, Files, counts, cut, rows
 from streamshed.ledger import Ledger
 from streamshed.policies import Importance
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
 BATCHES = 6
@@ -33,13 +38,40 @@ THROUGH = "through"
 """In place of a policy: a join through a relation that changes, weighed."""
 
 
+STREAMED = "streamed"
+"""The same, and the changes of the relation stream too."""
+
+
 CLUSTERED = "clustered"
 """In place of a policy: a join in clusters, with relevance feedback."""
 
 
 def joined(policy: str) -> ss.Join:
     """The join that is to be done with the workload of a policy."""
-    return through(workload(policy)) if policy == THROUGH else spec(workload(policy))
+    if policy in (THROUGH, STREAMED):
+        return through(workload(policy))
+    return spec(workload(policy))
+
+
+def with_changes(join: ss.Join, folder: Path, spark: SparkSession) -> ss.Join:
+    """The join whose relation changes by what is in files; see `write_changes`."""
+    said = join._spec.through_relation
+    assert said is not None
+    frame = Files(folder / "_changes").frames(spark)["log"]
+    return join.through(replace(said.relation, changes=frame), **said.columns)
+
+
+def write_changes(join: ss.Join, batches: Sequence[Batch], folder: Path) -> None:
+    """Write the changes of a relation as files, those up to the newest time of a batch with it."""
+    said = join._spec.through_relation
+    assert said is not None
+    changes, times = said.relation.changes, said.relation.changes["time"].to_numpy()
+    files, since = Files(folder / "_changes"), -1
+    for batch in batches:
+        until = max(int(table["ts"].to_numpy().max()) for table in batch.values())
+        now = pa.array((times > since) & (times <= until))
+        files.write([{"log": changes.filter(now)}])
+        since = until
 
 
 def through(workload: Workload, dynamic: bool = True) -> ss.Join:
@@ -59,15 +91,17 @@ def through(workload: Workload, dynamic: bool = True) -> ss.Join:
 
 def workload(policy: str) -> Workload:
     """Streams in order of time, bounded unless the policy is `exact`."""
-    policy = "oldest" if policy == THROUGH else policy
+    policy = "oldest" if policy in (THROUGH, STREAMED) else policy
     bounded = {"keep_rows": (9, 6, 12), "policy": policy} if policy != "exact" else {}
     return generated(3, rows=90, keys=12, skew=0.5, window=("time", 30), **bounded)
 
 
 def written(folder: Path, policy: str) -> Files:
     """The workload of a policy in files, a batch of each stream in each."""
-    files = Files(folder)
-    files.write(cut(workload(policy), BATCHES))
+    files, batches = Files(folder), cut(workload(policy), BATCHES)
+    files.write(batches)
+    if policy == STREAMED:
+        write_changes(joined(policy), batches, folder)
     return files
 
 

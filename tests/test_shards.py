@@ -1,133 +1,111 @@
-"""Replay in shards: each a join of its own, with its part of keys and budget, on threads."""
+"""Joins in several parts: as on Spark, in threads."""
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamshed import SpecError, join
-from streamshed.engine.build import build_operator
-from streamshed.engine.ingest import merged
-from streamshed.plan.routing import plan_of_shard
-
-ROWS = 4_000
-
-
-def streams(seed=0, names="abc", keys=300):
-    random = np.random.default_rng(seed)
-    return {
-        name: pa.table({"k": random.integers(0, keys, ROWS), "ts": np.arange(ROWS) * 3 + place})
-        for place, name in enumerate(names)
-    }
+import streamshed as ss
+from engine import inputs, spec
+from oracles.rows import Workload
+from oracles.workloads import generated
+from streaming import counts, rows
+from streamshed.shards import shards_by_key, split
 
 
-def as_set(table):
-    return Counter(map(str, table.to_pylist()))
+def drawn(**settings: Any) -> Workload:
+    return generated(4, rows=300, keys=40, skew=0.5, window=("time", 30), **settings)
 
 
-SAID = join("a", "b", "c").on("k").within(900, time="ts", clock="max").seed(3)
+@pytest.mark.parametrize("chunk", [7, 1 << 16])
+@pytest.mark.parametrize("kind", ["exact", "late and nulls", "by a column"])
+def test_shards_make_what_one_join_makes(kind: str, chunk: int) -> None:
+    """Without a budget; whatever is read at once."""
+    from streamshed import replay
+    from streamshed.join import spec_of
 
-CHAIN = join("a", "b", "c").on("a.k = b.k", "b.ts = c.ts").within(5, time="ts")
-
-
-@pytest.mark.parametrize("shards", [2, 3])
-def test_without_a_budget_all_shards_make_what_one_makes(shards):
-    tables = streams()
-    whole, parts = SAID.replay(tables), SAID.replay(tables, shards=shards)
-    assert as_set(whole.table) == as_set(parts.table)
-    assert whole.ledger.streams == parts.ledger.streams
-    assert whole.ledger.results == parts.ledger.results
-
-
-@pytest.mark.parametrize("policy", ["random", "existence"])
-def test_a_shard_is_a_join_of_its_own(policy):
-    """The rows of a shard, joined alone under its plan, make what the shard makes."""
-    tables, shards = streams(), 2
-    said = SAID.keep(rows=60).shed(policy)
-    done = said.replay(tables, shards=shards)
-    plan = said.plan({name: table.schema for name, table in tables.items()})
-    reader = build_operator(plan)
-    alone = Counter()
-    for shard in range(shards):
-        operator = build_operator(plan_of_shard(plan, shard, tuple(range(shards))))
-        assert [stream.rows for stream in operator.plan.streams] == [30, 30, 30]
-        own = {
-            name: table.filter(pa.array(_hashes(reader, place, table) % shards == shard))
-            for place, (name, table) in enumerate(tables.items())
-        }
-        parts = [
-            operator.read(place, table.combine_chunks().to_batches()[0])
-            for place, table in enumerate(own.values())
-        ]
-        for block in operator.process(merged(parts)):
-            alone += as_set(operator.results(block))
-    assert as_set(done.table) == alone
-    assert done.ledger.balanced
-    assert done.ledger.shed_by[policy] > 0
-    assert sum(stream.stored for stream in done.ledger.streams.values()) <= 180
-    assert done.ledger.recall is not None
+    workload = {
+        "exact": drawn(),
+        "late and nulls": drawn(disorder=3, late=5, nulls=0.05),
+        "by a column": drawn(streams=5, by=True, at_least=2),
+    }[kind]
+    join, data = spec(workload), inputs(workload)
+    if kind == "by a column":
+        join = join.select("key", "members")  # each shard counts updates for itself
+    whole, parts = join.replay(data, order="arrival"), join.replay(data, order="arrival", shards=3)
+    assert rows(parts.table) == rows(whole.table)
+    assert parts.ledger.results == whole.ledger.results > 0
+    assert parts.ledger.balanced
+    assert counts(parts.ledger) == counts(whole.ledger)
+    counted = replay.count(spec_of(join), data, "arrival", chunk=chunk, shards=3)
+    assert counted.results == whole.ledger.results
+    assert counts(counted) == counts(whole.ledger)
 
 
-def _hashes(operator, place, table):
-    rows = table.combine_chunks().to_batches()[0]
-    return operator.ingest.read(place, rows, np.arange(len(rows))).hash
+@pytest.mark.parametrize("budget", [{"keep_rows": (9, 6, 12)}, {"keep_total": 20}])
+def test_shards_share_the_budget(budget: dict[str, Any]) -> None:
+    workload = drawn(**budget, policy="random")
+    data = inputs(workload)
+    parts = spec(workload).replay(data, shards=3)
+    assert parts.ledger == spec(workload).replay(data, shards=3).ledger
+    assert parts.ledger.balanced
+    stored = [stream.stored for stream in parts.ledger.streams.values()]
+    assert all(stream.shed for stream in parts.ledger.streams.values())
+    assert sum(stored) <= sum(workload.keep_rows or [20])
+    exact = rows(spec(workload.unbounded()).replay(data).table)
+    assert all(row in exact for row in rows(parts.table))
+    assert 0 < parts.ledger.results < len(exact)
 
 
-def test_shards_are_the_same_every_time():
-    tables = streams()
-    said = SAID.keep(rows=60).shed("random")
-    once, again = (said.replay(tables, shards=4) for _ in range(2))
-    assert once.table.equals(again.table)
-    assert once.ledger == again.ledger
+def test_estimates_of_shards_are_added() -> None:
+    workload = replace(drawn(keep_rows=(9, 6, 12), policy="random"), rate=1.0)
+    parts = spec(workload).replay(inputs(workload), shards=3)
+    exact = spec(workload.unbounded()).replay(inputs(workload)).ledger.results
+    assert parts.ledger.missed is not None
+    assert parts.ledger.missed.value == exact - parts.ledger.results > 0
+    assert parts.ledger.recall is not None
 
 
-def test_late_rows_of_all_shards_are_kept_aside():
-    tables = {name: table.take(list(range(ROWS))[::-1]) for name, table in streams().items()}
-    said = SAID.within(900, time="ts", clock="max", late=5)
-    done = said.replay(tables, shards=2, order="arrival")
-    late = {name: stream.late for name, stream in done.ledger.streams.items()}
-    assert {name: table.num_rows for name, table in done.late.items()} == late
-    assert sum(late.values()) > ROWS
+def test_inputs_that_are_read_once_are_read_once() -> None:
+    workload = drawn()
+    data = inputs(workload)
+    once = {name: table.to_reader(13) for name, table in data.items()}
+    made = spec(workload).replay_batches(once, shards=2)
+    found = pa.Table.from_batches(list(made), made.schema)
+    expected = spec(workload).replay(data, order="arrival")
+    assert rows(found) == rows(expected.table)
+    assert made.ledger.results == expected.ledger.results
 
 
-def test_streams_named_by_a_column():
-    random = np.random.default_rng(1)
-    rows = pa.table(
-        {
-            "s": random.integers(0, 5, ROWS),
-            "k": random.integers(0, 200, ROWS),
-            "ts": np.arange(ROWS),
-        }
-    )
-    said = join(by="s").on("k").within(500, time="ts", clock="max")
-    whole, parts = said.replay(rows), said.replay(rows, shards=2)
-    assert whole.ledger.results == parts.ledger.results
-    assert whole.ledger.streams == parts.ledger.streams
+def test_rows_of_a_key_are_in_one_shard_whatever_the_seed() -> None:
+    table = pa.record_batch({"k": np.arange(10_000) % 500, "ts": np.arange(10_000)})
+    join = ss.join("a", "b").on("k").within(5, time="ts")
+    found = []
+    for seed in (0, 7):
+        plan = join.seed(seed).plan({"a": table.schema, "b": table.schema})
+        shard = shards_by_key(plan.streams[0], table, 3)
+        found.append(shard)
+        parts = [set(part["k"].to_pylist()) for part in split(table, shard, 3)]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == 500
+        assert min(map(len, parts)) > 100
+    assert (found[0] == found[1]).all()
 
 
-@pytest.mark.parametrize(
-    ("said", "shards", "message"),
-    [
-        (SAID, 0, "`shards`"),
-        (SAID.keep(rows=2), 3, "the smallest budget is 2 rows"),
-        (
-            join("a", "b", "c").on("a.k = b.k", "b.ts = c.ts").within(5, time="ts"),
-            2,
-            "share no key",
-        ),
-        (join("a", "b", "c").on("k").last(5), 2, "no single"),
-    ],
-)
-def test_what_cannot_be_divided_is_refused(said, shards, message):
-    with pytest.raises(SpecError, match=message):
-        said.replay(streams(), shards=shards)
-
-
-def test_readers_are_refused():
-    tables = streams()
-    readers = {name: table.to_reader() for name, table in tables.items()}
-    with pytest.raises(SpecError, match="give tables or frames"):
-        SAID.replay(readers, shards=2)
+def test_what_cannot_be_done_in_shards_says_so() -> None:
+    table = pa.table({"k": [1], "ts": [1], "x": [1.0]})
+    join, data = ss.join("a", "b").within(5, time="ts"), {"a": table, "b": table}
+    near = join.on(ss.near("x", 1.0))
+    with pytest.raises(ss.SpecError, match=r"shards is 2, but streams share no key, .* leave"):
+        near.replay(data, shards=2)
+    with pytest.raises(ss.SpecError, match=r"shards is 2, but rows are spilled to disk"):
+        join.on("k").keep(total=9).spill(to="/nowhere").replay(data, shards=2)
+    facts = pa.table({"p": [1], "q": [1]})
+    through = join.on("k").through(facts, a="p", b="q")
+    with pytest.raises(ss.SpecError, match="shards is 2, but streams meet through a relation"):
+        through.replay(data, shards=2)
+    with pytest.raises(ss.SpecError, match=r"shards is 0; give a whole number of at least 1"):
+        join.on("k").replay(data, shards=0)

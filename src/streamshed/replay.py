@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.aggregates import Weights, aggregated
@@ -23,11 +26,13 @@ from streamshed.engine.operator import CHUNK, Block, Late, Operator
 from streamshed.engine.payload import Payload, Places, places_in
 from streamshed.engine.results import result_schema
 from streamshed.errors import SpecError
+from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
+from streamshed.plan.routing import axes_of, by_one_key, check_shards
 from streamshed.selection import TIME, Selection
-from streamshed.shards import Found, Shards, check_replay_shards
+from streamshed.shards import combined, divided, shards_by_key, split
 from streamshed.sources import Source, check_shared, open_source
 from streamshed.spec import Spec
 
@@ -56,21 +61,25 @@ class Replay:
     late: Mapping[str, pa.Table]
 
 
-def replay(spec: Spec, data: Mapping[str, Any], order: Order = "time", shards: int = 1) -> Replay:
+def replay(
+    spec: Spec, data: Mapping[str, Any], order: Order = "time", shards: int | None = None
+) -> Replay:
     """Run a join over whole inputs, and gather its results.
 
     Args:
         spec: the join.
         data: the input of each stream.
         order: whether the rows of tables are joined in the order of their time, or as they stand.
-        shards: the parts in which the join is done, each with its part of the budget.
+        shards: in how many parts the join is done, each in a thread, as on Spark.
     """
-    running = _Running(spec, data, order, shards=shards)
+    running = _Running(spec, data, order, shards)
     schema = running.schema
     table = pa.Table.from_batches(list(running.results()), schema)
     late = {
-        source.name: pa.Table.from_batches(found, source.schema)
-        for source, found in zip(running.sources, running.late or [], strict=True)
+        source.name: pa.Table.from_batches(
+            [rows for part in running.late or [] for rows in part[position]], source.schema
+        )
+        for position, source in enumerate(running.sources)
     }
     return Replay(table, running.ledger(), late)
 
@@ -96,9 +105,11 @@ class Batches(Iterator[pa.RecordBatch]):
         return self._running.ledger()
 
 
-def replay_batches(spec: Spec, data: Mapping[str, Any], order: Order = "time") -> Batches:
+def replay_batches(
+    spec: Spec, data: Mapping[str, Any], order: Order = "time", shards: int | None = None
+) -> Batches:
     """Run a join and hand out its results as they are made, for archives larger than memory."""
-    return Batches(_Running(spec, data, order, keep_late=False))
+    return Batches(_Running(spec, data, order, shards, keep_late=False))
 
 
 def count(
@@ -107,6 +118,7 @@ def count(
     order: Order = "time",
     watch: Callable[[Operator], None] | None = None,
     chunk: int = CHUNK,
+    shards: int | None = None,
 ) -> Ledger:
     """Run a join without building its results; returns the ledger, which counts them.
 
@@ -116,8 +128,9 @@ def count(
         order: whether the rows of tables are joined in the order of their time, or as they stand.
         watch: is shown the operator after each batch, instead of a progress bar.
         chunk: rows of each input that are read at once.
+        shards: in how many parts the join is done, each in a thread, as on Spark.
     """
-    running = _Running(spec, data, order, True, False, watch, chunk)
+    running = _Running(spec, data, order, shards, True, False, watch, chunk)
     for _ in running.results():
         pass
     return running.ledger()
@@ -177,11 +190,11 @@ class _Running:
         spec: Spec,
         data: Mapping[str, Any],
         order: Order,
+        shards: int | None = None,
         counting: bool = False,
         keep_late: bool = True,
         watch: Callable[[Operator], None] | None = None,
         chunk: int = CHUNK,
-        shards: int = 1,
     ) -> None:
         self.spec = spec
         if counting:
@@ -193,43 +206,44 @@ class _Running:
                 ".throttle('keep up') is for live data, on Spark or by .open(); replay has all rows"
                 " at once: give .throttle(cpu=…) or .throttle(comparisons_per_second=…)"
             )
-        self.whole = all(source.whole for source in self.sources)
-        number = check_replay_shards(plan, shards, self.whole)
-        at_once = self.whole and order == "time" and watch is None and number == 1
+        _check_parts(plan, shards)
+        self.plan = plan
+        labels = tuple(range(shards or 1))
+        self.whole = all(source.whole for source in self.sources) and len(labels) == 1
+        at_once = self.whole and order == "time" and watch is None
         # By equalities the results of a span of time are held together: not if they may be many.
-        at_once = at_once and (keep_late or counting or not plan.graph)
-        if at_once:
-            self.operator = build_bulk_operator(plan, whole=keep_late)
+        if at_once and (keep_late or counting or not plan.graph):
+            self.parts = [build_bulk_operator(plan, whole=keep_late)]
         else:
-            self.operator = build_operator(plan, whole=keep_late)
+            plans = [plan] if len(labels) == 1 else divided(plan, labels, os.cpu_count() or 1)
+            self.parts = [build_operator(part, whole=keep_late) for part in plans]
         # Keys that may have equal hashes are told apart only when results are built.
-        if counting and not self.operator.checked:
-            self.operator.count_only()
+        if counting and not self.parts[0].checked:
+            for part in self.parts:
+                part.count_only()
         self.counting = counting
         self.watch = watch
-        self.chunk = chunk
-        if self.operator.bulk is not None:
-            self.chunk = self.operator.bulk.at_once
-        self.late: list[list[pa.RecordBatch]] | None = None
+        bulk = self.parts[0].bulk
+        self.chunk = chunk if bulk is None else bulk.at_once
+        self.late: list[list[list[pa.RecordBatch]]] | None = None
         if keep_late:
-            self.late = [[] for _ in self.sources]
+            self.late = [[[] for _ in self.sources] for _ in self.parts]
         if self.whole:
-            self.operator.expect(sum(source.rows or 0 for source in self.sources))
-        self.shards = None if number == 1 else Shards(plan, number, self.operator)
-
-    def ledger(self) -> Ledger:
-        """The accounts as they stand."""
-        return self.operator.ledger() if self.shards is None else self.shards.ledger()
+            self.parts[0].expect(sum(source.rows or 0 for source in self.sources))
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of results, or of their aggregates."""
-        plan = self.operator.plan
+        plan = self.plan
         return result_schema(plan) if plan.aggregates is None else plan.aggregates.schema
+
+    def ledger(self) -> Ledger:
+        """What became of the rows so far."""
+        return self.parts[0].ledger() if len(self.parts) == 1 else combined(self.parts)
 
     def results(self) -> Iterator[pa.RecordBatch]:
         """The results as they are made; or their aggregates, once all results are known."""
-        plan = self.operator.plan
+        plan = self.plan
         if plan.aggregates is None:
             yield from self._results()
             return
@@ -239,76 +253,94 @@ class _Running:
 
     def _sampled(self) -> bool:
         """Whether the results are all there are, or meant as a sample of them."""
-        plan = self.operator.plan
-        if plan.throttle is not None:
+        if self.plan.throttle is not None:
             return False
-        shed = self.operator.shed if self.shards is None else self.shards.shed
-        return shed == 0 or plan.policy.makes_sample
+        return all(part.shed == 0 for part in self.parts) or self.plan.policy.makes_sample
 
     def _results(self) -> Iterator[pa.RecordBatch]:
         """The results as they are made."""
-        feeds = [
-            _Feed(position, source, self.operator, self.whole, self.chunk)
-            for position, source in enumerate(self.sources)
-        ]
-        shown = self.sources if self.watch is None else []
-        with _progress(shown) as advance, closing(self.shards or self.operator):
-            for batch in _batches(feeds, self.operator):
-                if self.shards is not None:
-                    yield from self._of_shards(self.shards.process(batch))
-                    advance(batch.time.size)
-                    continue
-                yield from self._handed_out(self.operator.process(batch))
-                if not self.whole:
-                    self.operator.compact()
-                advance(batch.time.size)
-                if self.watch is not None:
-                    self.watch(self.operator)
-            if self.shards is not None:
-                yield from self._of_shards(self.shards.finish())
+        with ExitStack() as stack:
+            for part in self.parts:
+                stack.enter_context(closing(part))
+            advance = stack.enter_context(_progress(self.sources if self.watch is None else []))
+            if len(self.parts) == 1:
+                yield from self._alone(self.parts[0], advance)
             else:
-                yield from self._handed_out(self.operator.finish())
+                pool = stack.enter_context(ThreadPoolExecutor(len(self.parts)))
+                yield from self._in_threads(pool, advance)
         self._warn()
 
-    def _of_shards(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
-        """Results of shards; rows that came too late are kept aside."""
-        for of_shard in found:
-            for one in of_shard:
-                if isinstance(one, pa.RecordBatch):
-                    yield from self._chosen(one)
-                elif self.late is not None:
-                    position, rows = one
-                    self.late[position].append(rows)
+    def _alone(self, part: Operator, advance: _Advance) -> Iterator[pa.RecordBatch]:
+        """The results of a join that is not divided."""
+        feeds = [
+            _Feed(position, source, part, self.whole, self.chunk)
+            for position, source in enumerate(self.sources)
+        ]
+        for batch in _batches(feeds, part):
+            yield from self._handed_out(part, part.process(batch))
+            if not self.whole:
+                part.compact()
+            advance(batch.time.size)
+            if self.watch is not None:
+                self.watch(part)
+        yield from self._handed_out(part, part.finish())
 
-    def _handed_out(self, found: Iterator[Block | Late]) -> Iterator[pa.RecordBatch]:
+    def _in_threads(self, pool: Executor, advance: _Advance) -> Iterator[pa.RecordBatch]:
+        """The results of all shards, which know the time of all rows after each batch."""
+        newest = [NEVER] * len(self.sources)
+        for batch, reached in _aligned(self.plan, self.sources, self.chunk):
+            newest = [max(before, now) for before, now in zip(newest, reached, strict=True)]
+            streams = [
+                split(rows, shards_by_key(stream, rows, len(self.parts)), len(self.parts))
+                for stream, rows in zip(self.plan.streams, batch, strict=True)
+            ]
+            done = pool.map(self._shard, self.parts, zip(*streams, strict=True), repeat(newest))
+            yield from chain.from_iterable(done)
+            advance(sum(rows.num_rows for rows in batch))
+        yield from chain.from_iterable(
+            pool.map(lambda part: [*self._found(part, part.finish())], self.parts)
+        )
+
+    def _shard(
+        self, part: Operator, batch: Sequence[pa.RecordBatch], newest: Sequence[int]
+    ) -> list[pa.RecordBatch]:
+        """What a shard makes of its rows of a batch."""
+        read = [part.read(position, rows) for position, rows in enumerate(batch) if rows.num_rows]
+        made = [*self._found(part, part.process(merged(read)))] if read else []
+        part.advance([[time] for time in newest])
+        made += self._found(part, part.left())
+        part.compact()
+        return made
+
+    def _handed_out(
+        self, part: Operator, found: Iterator[Block | Late]
+    ) -> Iterator[pa.RecordBatch]:
         """Results as users see them; those of a join in bulk are built several at a time."""
-        bulk = self.operator.bulk
+        bulk = part.bulk
         while bulk is not None and (some := [*islice(found, bulk.threads)]):
             blocks = [one for one in some if isinstance(one, Block)]
-            built = bulk.map(self.operator.build, blocks)
+            built = bulk.map(part.build, blocks)
             for block, (rows, true) in zip(blocks, built, strict=True):
-                yield from self._chosen(self.operator.account_for(block, rows, true))
-        yield from self._found(found)
+                yield from self._chosen(part.account_for(block, rows, true))
+        yield from self._found(part, found)
 
-    def _found(self, found: Iterator[Block | Late]) -> Iterator[pa.RecordBatch]:
+    def _found(self, part: Operator, found: Iterator[Block | Late]) -> Iterator[pa.RecordBatch]:
         for one in found:
             if isinstance(one, Late):
-                self._keep_late(one)
-            elif not self.operator.counting:
-                yield from self._made(one)
-
-    def _made(self, block: Block) -> Iterator[pa.RecordBatch]:
-        yield from self._chosen(self.operator.results(block))
+                self._keep_late(part, one)
+            elif not part.counting:
+                yield from self._chosen(part.results(one))
 
     def _chosen(self, results: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Results that are asked for, if there are any."""
         if not self.counting and results.num_rows:
             yield results
 
-    def _keep_late(self, late: Late) -> None:
+    def _keep_late(self, part: Operator, late: Late) -> None:
         if self.late is not None:
-            for position, rows in self.operator.late_rows(late):
-                self.late[position].append(rows)
+            kept = self.late[self.parts.index(part)]
+            for position, rows in part.late_rows(late):
+                kept[position].append(rows)
 
     def _warn(self) -> None:
         windows = self.spec.time_windows
@@ -322,6 +354,25 @@ class _Running:
                 " time",
                 LateRowsWarning,
                 stacklevel=_level_of_caller(),
+            )
+
+
+def _check_parts(plan: Plan, shards: int | None) -> None:
+    """Refuse shards of a join whose rows would have to be copied to several, or go to disk."""
+    check_shards(plan, shards)
+    if shards is None or shards == 1:
+        return
+    apart = plan.through is not None and not by_one_key(plan, plan.through)
+    reasons = {
+        "streams share no key": bool(axes_of(plan)),
+        "streams meet through a relation": apart,
+        "rows are spilled to disk": plan.spill is not None,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise SpecError(
+                f"shards is {shards}, but {reason}, and such joins are done in one part here;"
+                " leave shards out"
             )
 
 
@@ -349,6 +400,80 @@ def _batches(feeds: Sequence[_Feed], operator: Operator) -> Iterator[Batch]:
         if bound is None and not any(part.time.size for part in parts):
             return
         yield merged(parts) if bulk is None else bulk.merge(parts)
+
+
+def _aligned(
+    plan: Plan, sources: Sequence[Source], chunk: int
+) -> Iterator[tuple[list[pa.RecordBatch], list[int]]]:
+    """Rows of all inputs that no row still unread can come before, and the newest time of each."""
+    inputs = [
+        _Waiting(plan, position, _pieces(source, chunk)) for position, source in enumerate(sources)
+    ]
+    while True:
+        for one in inputs:
+            one.fill()
+        open_ends = (one.end for one in inputs if one.end is not None)
+        bound = min(open_ends, default=None)
+        ready = [one.ready(bound) for one in inputs]
+        if bound is None and not any(rows.num_rows for rows, _ in ready):
+            return
+        yield [rows for rows, _ in ready], [newest for _, newest in ready]
+
+
+def _pieces(source: Source, chunk: int) -> Iterator[pa.RecordBatch]:
+    for rows in source.batches():
+        for start in range(0, rows.num_rows, chunk):
+            yield rows.slice(start, chunk)
+
+
+@dataclass
+class _Waiting:
+    """One input of a join in shards: the rows that are read and wait for the other inputs."""
+
+    plan: Plan
+    position: int
+    pieces: Iterator[pa.RecordBatch]
+    rows: pa.RecordBatch = field(init=False)
+    times: npt.NDArray[np.int64] = field(init=False)
+    """When each arrives: the newest time up to it."""
+    end: tuple[int, int] | None = (NEVER, 0)
+    """How far it is known, and its position; None if it is read to its end."""
+
+    def __post_init__(self) -> None:
+        self.rows = no_rows(self.plan.streams[self.position].schema)
+        self.times = NOWHERE
+
+    def fill(self) -> None:
+        """Read on if nothing waits."""
+        if self.end is None or self.times.size:
+            return
+        piece = next(self.pieces, None)
+        if piece is None:
+            self.end = None
+            return
+        stream = self.plan.streams[self.position]
+        assert stream.time is not None
+        where = f"stream {stream.name!r}, column {stream.time!r}"
+        times, null = times_of(piece.column(stream.time), self.plan.time_type, where)
+        known = np.where(null, NEVER, times) if null.size else times
+        self.rows = piece
+        self.times = np.maximum.accumulate(np.maximum(known, self.end[0]))
+        self.end = int(self.times[-1]), self.position
+
+    def ready(self, bound: tuple[int, int] | None) -> tuple[pa.RecordBatch, int]:
+        """Take the rows that no row still unread can come before, and their newest time.
+
+        Args:
+            bound: how far the slowest input is known, and its position; None if all are read.
+        """
+        cut = self.times.size
+        if bound is not None:
+            reach, position = bound
+            side: Literal["left", "right"] = "right" if self.position <= position else "left"
+            cut = int(np.searchsorted(self.times, reach, side))
+        rows, newest = self.rows.slice(0, cut), int(self.times[cut - 1]) if cut else NEVER
+        self.rows, self.times = self.rows.slice(cut), self.times[cut:]
+        return rows, newest
 
 
 @dataclass

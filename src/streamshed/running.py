@@ -86,7 +86,7 @@ class Running:
         /,
         *more: Any,
         order: Literal["time", "arrival"] = "time",
-        shards: int = 1,
+        shards: int | None = None,
         **streams: Any,
     ) -> Replay:
         """Run the join in this process over whole inputs, and gather its results.
@@ -101,9 +101,8 @@ class Running:
             order: `"time"` joins the rows of tables and frames in the order of their time, however
                 they stand; `"arrival"` as they stand, so that rows may come late. Readers,
                 iterators and Parquet files are always read as they stand.
-            shards: The number of parts in which the join is done, side by side on threads. As on
-                Spark each has its part of the keys and of the budget. For joins of tables and
-                frames by a shared key; exact joins use all cores in any case.
+            shards: The number of parts in which the join is done, each in a thread, with its part
+                of the budget: what Spark makes with as many shards. One, unless said.
             streams: Or the input of each stream.
         """
         given = self._named_inputs(data, more, streams, "replay")
@@ -117,6 +116,7 @@ class Running:
         /,
         *more: Any,
         order: Literal["time", "arrival"] = "time",
+        shards: int | None = None,
         **streams: Any,
     ) -> Batches:
         """Run the join in this process, and return its results as an iterator of record batches.
@@ -127,11 +127,12 @@ class Running:
             data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
             more: Not allowed; name several inputs.
             order: The order of the rows of tables and frames; see `replay`.
+            shards: The number of parts in which the join is done; see `replay`.
             streams: Or the input of each stream.
         """
         given = self._named_inputs(data, more, streams, "replay_batches")
         runtime = importlib.import_module("streamshed.replay")
-        batches: Batches = runtime.replay_batches(*with_table(self._spec, given), order)
+        batches: Batches = runtime.replay_batches(*with_table(self._spec, given), order, shards)
         return batches
 
     def count(
@@ -140,6 +141,7 @@ class Running:
         /,
         *more: Any,
         order: Literal["time", "arrival"] = "time",
+        shards: int | None = None,
         **streams: Any,
     ) -> Ledger:
         """Run the join in this process without building its results; the ledger counts them.
@@ -148,11 +150,12 @@ class Running:
             data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
             more: Not allowed; name several inputs.
             order: The order of the rows of tables and frames; see `replay`.
+            shards: The number of parts in which the join is done; see `replay`.
             streams: Or the input of each stream.
         """
         given = self._named_inputs(data, more, streams, "count")
         runtime = importlib.import_module("streamshed.replay")
-        ledger: Ledger = runtime.count(*with_table(self._spec, given), order)
+        ledger: Ledger = runtime.count(*with_table(self._spec, given), order, shards=shards)
         return ledger
 
     def tune(

@@ -1,212 +1,178 @@
-"""A join in this process in several shards, side by side on threads.
+"""A join in several parts, its shards: the plan of each, the rows of each, the accounts of all.
 
-The rows of a key are all in one shard; each shard is a join of its own with its part of the budget,
-as on Spark. Compiled code does not hold Python's lock, so that shards work at the same time, while
-the next batch is read.
+Spark runs the shards of a join in tasks, and replay in threads. Both divide rows, budgets and
+random numbers in the way that is written here, and so make the same results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import astuple, fields, replace
 from functools import reduce
-from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.arguments import positive
-from streamshed.engine.batch import Batch
-from streamshed.engine.build import build_operator
-from streamshed.engine.bulk import cores
-from streamshed.engine.operator import Late, Operator
-from streamshed.errors import SpecError
-from streamshed.kernels.core import NEVER
+from streamshed.engine.ingest import key_hash
+from streamshed.estimates import KeyTally, Tally
+from streamshed.kernels.hashing import secret_of
 from streamshed.ledger import Keys, Ledger, StreamLedger
-from streamshed.plan.plan import Plan
-from streamshed.plan.routing import check_shards, plan_of_shard
+from streamshed.plan.plan import Plan, RelationPlan, StreamPlan, ThrottlePlan
 
-Found = list[pa.RecordBatch | tuple[int, pa.RecordBatch]]
-"""What a shard makes of a batch: results, and rows of an input that came too late."""
+if TYPE_CHECKING:
+    from streamshed.engine.operator import Operator
 
-
-class Shards:
-    """The shards of a join, each an operator, and what they make of the rows of all.
-
-    Args:
-        plan: the whole join.
-        shards: how many shards there are.
-        front: reads the inputs, and keeps the users' rows for all shards.
-    """
-
-    def __init__(self, plan: Plan, shards: int, front: Operator) -> None:
-        labels = tuple(range(shards))
-        self.plan, self.front = plan, front
-        self.joins = [self._join(plan_of_shard(plan, shard, labels)) for shard in labels]
-        self.pool = ThreadPoolExecutor(min(shards, cores()))
-        self.at_work: list[Future[Found]] = []
-
-    def _join(self, plan: Plan) -> Operator:
-        join = build_operator(plan)
-        join.payload, join.ingest = self.front.payload, self.front.ingest
-        join.expect(self.front.expected // len(plan.shards))
-        return join
-
-    def count_only(self) -> None:
-        """Let results be counted, and not handed out."""
-        for join in self.joins:
-            join.count_only()
-
-    def process(self, batch: Batch) -> Iterator[Found]:
-        """Let the shards begin with a batch; returns what they made of the one before it."""
-        parts = self._split(batch)
-        seen = self._newest(batch)
-        yield from self._finished()
-        self.at_work = [
-            self.pool.submit(_work, join, part, seen)
-            for join, part in zip(self.joins, parts, strict=True)
-        ]
-
-    def finish(self) -> Iterator[Found]:
-        """There is no more input: make what results are still to be made."""
-        yield from self._finished()
-        yield from self.pool.map(_finish, self.joins)
-
-    def close(self) -> None:
-        """Give back what the shards have outside of memory."""
-        self.pool.shutdown()
-        for join in self.joins:
-            join.close()
-
-    def _finished(self) -> Iterator[Found]:
-        found = [shard.result() for shard in self.at_work]
-        self.at_work = []
-        yield from found
-
-    def _split(self, batch: Batch) -> list[Batch]:
-        """The rows of each shard, by the hash of their keys."""
-        shard = batch.hash % np.uint64(len(self.joins))
-        size = batch.time.size
-        places = [np.flatnonzero(shard == number) for number in range(len(self.joins))]
-        return [
-            Batch._make(column[place] if len(column) == size else column for column in batch)
-            for place in places
-        ]
-
-    def _newest(self, batch: Batch) -> list[list[int]]:
-        """The newest time of each input in a batch: shards that see none of it hear of it."""
-        known = ~batch.null if batch.null.size else np.ones(batch.time.size, np.bool_)
-        inputs = np.zeros_like(batch.stream) if self.plan.by is not None else batch.stream
-        newest = np.full(len(self.plan.streams), NEVER)
-        np.maximum.at(newest, inputs[known], batch.time[known])
-        return [[int(time)] for time in newest]
-
-    @property
-    def shed(self) -> int:
-        """Rows shed so far."""
-        return sum(join.shed for join in self.joins)
-
-    def ledger(self) -> Ledger:
-        """The accounts of all shards together."""
-        ledgers = [join.ledger() for join in self.joins]
-        summed = {
-            name: sum(getattr(ledger, name) for ledger in ledgers)
-            for name in ("results", "state_bytes", "held_bytes", "peak_bytes", "sample_bytes")
-        }
-        comparisons = [ledger.comparisons for ledger in ledgers if ledger.comparisons is not None]
-        weights = [ledger.importance for ledger in ledgers if ledger.importance is not None]
-        names = dict.fromkeys(name for ledger in ledgers for name in ledger.streams)
-        return replace(
-            ledgers[0],
-            streams={
-                name: _summed(
-                    [ledger.streams[name] for ledger in ledgers if name in ledger.streams]
-                )
-                for name in names
-            },
-            others=_summed([ledger.others for ledger in ledgers]),
-            shed_by={
-                name: sum(ledger.shed_by.get(name, 0) for ledger in ledgers)
-                for name in dict.fromkeys(name for ledger in ledgers for name in ledger.shed_by)
-            },
-            comparisons=sum(comparisons) if comparisons else None,
-            importance=sum(weights) if weights else None,
-            **summed,
-            **self._estimates(),
-        )
-
-    def _estimates(self) -> dict[str, Any]:
-        """What the samples of all shards say together."""
-        tally = _sum_if_known([join.tally() for join in self.joins])
-        lately = _sum_if_known([join.tally(lately=True) for join in self.joins])
-        keys = _sum_if_known([join.key_tally() for join in self.joins])
-        return {
-            "missed": tally and tally.missed(),
-            "missed_lately": lately and lately.missed(),
-            "keys": keys and Keys(keys.made(), keys.exact()),
-            "sample_rate": min(join.sample_rate for join in self.joins),
-        }
+_ROUTING = secret_of(0)
+"""By which keys are divided. It is not that of the join's own tables, or each shard would have keys
+of a kind; and a join with another seed finds its rows where they are."""
 
 
-def check_replay_shards(plan: Plan, shards: object, whole: bool) -> int:
-    """Refuse a number of shards into which a join cannot be divided in this process.
+# -- plans ----------------------------------------------------------------------------------------
+
+
+def divided(
+    plan: Plan,
+    labels: tuple[int, ...],
+    cores: int,
+    relations: Sequence[RelationPlan] | None = None,
+) -> list[Plan]:
+    """The plan of each shard: its part of budget and work, and its own random numbers.
 
     Args:
         plan: the join.
-        shards: what was said.
-        whole: whether all inputs are tables or frames.
+        labels: of the shards.
+        cores: how many shards run at once.
+        relations: the part of the relation that each shard has, where it is divided.
     """
-    number = positive(shards, "replay(): `shards`")
-    if number == 1:
-        return number
-    check_shards(plan, number)
-    if not plan.by_whole_keys:
-        raise SpecError(
-            f"shards is {number}, but the streams of this join share no key by which rows could be"
-            " divided among threads; leave shards out, or join on Spark, which copies rows"
+    shards = len(labels)
+
+    def part(whole: int | None, shard: int) -> int | None:
+        return None if whole is None else whole // shards + (shard < whole % shards)
+
+    return [
+        replace(
+            plan,
+            streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
+            total=part(plan.total, shard),
+            memory=plan.memory
+            and replace(plan.memory, nbytes=part(plan.memory.nbytes, shard) or 0),
+            throttle=plan.throttle and _part_of_work(plan.throttle, shards, cores),
+            through=plan.through if relations is None else relations[shard],
+            queue=plan.queue
+            and replace(
+                plan.queue,
+                rows=max(1, part(plan.queue.rows, shard) or 0),
+                gap=plan.queue.gap * shards,
+            ),
+            seed=(plan.seed + shard) % 2**64,
+            shards=labels,
         )
-    if plan.spill is not None:
-        raise SpecError(
-            f"shards is {number}, but .spill(…) divides its rows into partitions itself; leave"
-            " shards out"
-        )
-    if plan.windows is not None:
-        raise SpecError(
-            f"shards is {number}, but streams named by a column have windows of their own here;"
-            " leave shards out, or give one window for all"
-        )
-    if not whole:
-        raise SpecError(
-            f"shards is {number}, but an input is read as it comes; give tables or frames, or leave"
-            " shards out"
-        )
-    return number
+        for shard in range(shards)
+    ]
 
 
-def _work(join: Operator, batch: Batch, seen: Sequence[Sequence[int]]) -> Found:
-    """What a shard makes of its rows; then its clock goes on by the time of all shards."""
-    found: Found = []
-    for one in join.process(batch):
-        if isinstance(one, Late):
-            found += join.late_rows(one)
-        elif not join.counting:
-            found.append(join.results(one))
-    join.advance(seen)
-    return found + [join.results(block) for block in join.left()]
+def _part_of_work(throttle: ThrottlePlan, shards: int, cores: int) -> ThrottlePlan:
+    """The part of each shard in the work; of a core's time each has as much as was said.
+
+    By the clock on the wall shards have less where they take turns.
+    """
+    if throttle.wall and throttle.share is not None:
+        return replace(throttle, share=throttle.share * min(1.0, cores / shards))
+    if throttle.capacity is None:
+        return throttle
+    return replace(throttle, capacity=throttle.capacity / shards)
 
 
-def _finish(join: Operator) -> Found:
-    return [join.results(one) for one in join.finish() if not isinstance(one, Late)]
+# -- rows -----------------------------------------------------------------------------------------
 
 
-def _sum_if_known(tallies: Sequence[Any]) -> Any:
-    """The sum of what all shards know; None if one of them does not."""
-    return None if any(tally is None for tally in tallies) else reduce(add, tallies)
+def shards_by_key(stream: StreamPlan, rows: pa.RecordBatch, shards: int) -> npt.NDArray[np.int64]:
+    """The number of the shard of each row, by its key."""
+    hashed, _ = key_hash(rows, stream.key, stream.key_types, _ROUTING)
+    return (hashed % np.uint64(shards)).astype(np.int64)
 
 
-def _summed(accounts: Sequence[StreamLedger]) -> StreamLedger:
-    """The accounts of one stream in several shards."""
-    names = [part.name for part in fields(StreamLedger)]
-    return StreamLedger(*(sum(getattr(one, name) for one in accounts) for name in names))
+def split(
+    rows: pa.RecordBatch, shard: npt.NDArray[np.integer[Any]], shards: int
+) -> list[pa.RecordBatch]:
+    """The rows of each shard, in the order in which they stand.
+
+    Examples:
+        >>> parts = split(pa.record_batch({"k": [1, 2, 3]}), np.array([1, 0, 1]), 2)
+        >>> [part["k"].to_pylist() for part in parts]
+        [[2], [1, 3]]
+    """
+    if shards == 1:
+        return [rows]
+    order = np.argsort(shard, kind="stable")
+    rows = rows.take(pa.array(order))
+    bounds = np.searchsorted(shard[order], np.arange(shards + 1))
+    return [
+        rows.slice(start, end - start)
+        for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    ]
+
+
+# -- accounts -------------------------------------------------------------------------------------
+
+_ADDED = (
+    "results",
+    "state_bytes",
+    "payload_bytes",
+    "held_bytes",
+    "peak_bytes",
+    "sample_bytes",
+    "relation_bytes",
+)
+"""What is simply added."""
+
+
+def combined(shards: Sequence[Operator]) -> Ledger:
+    """The accounts of all shards of a join together."""
+    parts = [shard.ledger() for shard in shards]
+    names = dict.fromkeys(name for part in parts for name in part.streams)
+    shed_by = dict.fromkeys(policy for part in parts for policy in part.shed_by)
+    throttles = [part.throttle for part in parts if part.throttle is not None]
+    return replace(
+        parts[0],
+        streams={
+            name: _added([p.streams.get(name, StreamLedger()) for p in parts]) for name in names
+        },
+        others=_added([part.others for part in parts]),
+        **{name: sum(getattr(part, name) for part in parts) for name in _ADDED},
+        missed=_missed([shard.tally() for shard in shards]),
+        missed_lately=_missed([shard.tally(lately=True) for shard in shards]),
+        keys=_keys([shard.key_tally() for shard in shards]),
+        sample_rate=min(part.sample_rate for part in parts),
+        shed_by={policy: sum(part.shed_by.get(policy, 0) for part in parts) for policy in shed_by},
+        importance=_total([part.importance for part in parts]),
+        comparisons=_total([part.comparisons for part in parts]),
+        throttle=sum(throttles) / len(throttles) if throttles else None,
+        capacity=_total([part.capacity for part in parts]),
+    )
+
+
+def _added(streams: Sequence[StreamLedger]) -> StreamLedger:
+    return StreamLedger(*map(sum, zip(*map(astuple, streams), strict=True)))
+
+
+def _total(values: Sequence[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _missed(tallies: Sequence[Tally | None]) -> Any:
+    known = [tally for tally in tallies if tally is not None]
+    return reduce(lambda one, other: one + other, known).missed() if known else None
+
+
+def _keys(tallies: Sequence[KeyTally | None]) -> Keys | None:
+    known = [tally for tally in tallies if tally is not None]
+    if not known:
+        return None
+    names = [field.name for field in fields(KeyTally)]
+    summed = KeyTally(**{name: sum(getattr(one, name) for one in known) for name in names})
+    keys = replace(summed, keys_weight=max(one.keys_weight for one in known))
+    return Keys(keys.made(), keys.exact())

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import streaming
 from clusters import RELEVANCE, clustered_frame
 from disturbances import Disturbance, DisturbedClusterProcessor, DisturbedProcessor
-from queries import CLUSTERED, joined
+from queries import CLUSTERED, STREAMED, joined, with_changes
 from streamshed.spark import streaming as runtime
 
 # The package has a function of the module's name.
@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("policy")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--resume")
     parser.add_argument("--disturb", nargs=3, action="append", default=[])
     options = parser.parse_args()
     struck = [
@@ -41,7 +42,10 @@ def main() -> None:
     if options.policy == CLUSTERED:
         ran = files.finish(clustered_frame(files, session, RELEVANCE))
     else:
-        ran = files.run(session, joined(options.policy), shards=options.shards)
+        join = joined(options.policy)
+        if options.policy == STREAMED:
+            join = with_changes(join, options.folder, session)
+        ran = files.run(session, join, shards=options.shards, resume=options.resume)
     pq.write_table(ran.table, options.folder / "_results.parquet")
     ledger = {"streams": streaming.counts(ran.ledger), "results": ran.ledger.results}
     (options.folder / "_ledger.json").write_text(json.dumps(ledger))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamshed_lab.bench.spark import MEMORY, ROCKSDB, SparkBench
+from streamshed_lab.bench.spark import MEMORY, ROCKSDB, THIRD, WINDOW, SparkBench, first_batches
 
 pytestmark = pytest.mark.slow
+KINDS = ("on RocksDB", "in memory")
 
 
 @pytest.fixture
@@ -15,13 +16,40 @@ def bench(spark, tmp_path):
 
 
 def test_the_exact_join_has_the_results_of_sparks_own(bench):
-    found = list(bench.exact(1_000, 5, {ROCKSDB: 5, MEMORY: 6}, rounds=1))
+    found = list(bench.exact(1_000, THIRD, 5, {ROCKSDB: 5, MEMORY: 6}, rounds=1))
     named = {measurement.name: measurement for measurement in found}
     assert len(named) == len(found)
-    assert named["results of 5 batches, exact, 3 × 1,000 rows a batch"].value > 0
+    setting = "exact, 3 × 1,000 rows a batch, windows of 3 batches"
+    assert named[f"results of 5 batches, {setting}"].value > 0
     same = [measurement for measurement in found if "less those" in measurement.name]
     assert [measurement.value for measurement in same] == [0, 0]
     assert all(measurement.value > 0 for measurement in found if measurement not in same)
+    bars = [named[f"streamshed over Spark's own join {kind}, {setting}"].bar for kind in KINDS]
+    assert bars == [12, 5]
+
+
+def test_windows_of_a_batch_have_bars_of_their_own(bench):
+    found = list(bench.exact(1_000, WINDOW, 3, {MEMORY: 3}, rounds=1))
+    (over,) = (one for one in found if one.name.startswith("streamshed over"))
+    assert over.bar == 2.8
+    assert over.name.endswith("windows of a batch")
+
+
+def test_small_batches_and_workers_that_share_nothing(bench):
+    found = [*bench.small(10, batches=2, rounds=1), *bench.unshared(1_000, batches=3)]
+    assert all(measurement.value > 0 for measurement in found)
+    assert [one.name.split(",")[0] for one in found if one.unit == "ms"] == [
+        "time of a batch: streamshed",
+        "time of a batch: a query without state",
+        "time of a batch: Spark's own join of two streams",
+    ]
+
+
+def test_first_batches_are_those_of_processes_of_their_own(tmp_path):
+    *times, less = first_batches(tmp_path, rounds=1, progress=lambda line: None)
+    ours, theirs = (one.value for one in times)
+    assert less.value == ours - theirs
+    assert min(ours, theirs) > 0.5
 
 
 def test_the_bounded_join_stays_within_its_budget(bench):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def test_executors_like_the_driver_lack_nothing(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_spark", lambda purpose: nullcontext(spark))
+    monkeypatch.setattr("streamshed.cli.doctor.spark_session", lambda purpose: nullcontext(spark))
     shown = CliRunner().invoke(cli.app, ["doctor", "--on-executors"])
     assert shown.exit_code == 0, shown.output
     last = shown.output.splitlines()[-2]

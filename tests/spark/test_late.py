@@ -42,7 +42,7 @@ def test_files_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(uri)
         return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket/late"
 
-    monkeypatch.setattr(late, "_file_system", file_system)
+    monkeypatch.setattr(late, "file_system", file_system)
     written(checked_folder("s3a://bucket/late"))
     assert asked == ["s3://bucket/late"] * 2
     assert pq.read_table(tmp_path / "bucket" / "late" / "a").num_rows == 4

@@ -15,7 +15,7 @@ import streamshed as ss
 from databases import server
 from oracles.rows import Workload
 from oracles.workloads import generated
-from queries import through
+from queries import through, with_changes, write_changes
 from streaming import Files, Ran, check_same, cut, replayed, rows
 from streamshed.errors import InputError
 from streamshed.replay import Replay
@@ -149,3 +149,71 @@ def test_a_table_of_changes_is_read_on_by_the_workers(spark: SparkSession, files
             for x in rows(files.run(spark, join, shards=1).table)
         )
     assert found == [(1, "there"), (2, "came"), (3, "late"), (4, "came")]
+
+
+# -- changes that stream -------------------------------------------------------------------------
+
+FACTS = pa.table({"a": [1, 2], "note": ["one", "two"]})
+KINDS = pa.schema(
+    [("a", pa.int64()), ("note", pa.string()), ("time", pa.int64()), ("change", pa.string())]
+)
+
+
+def changed(*rows: tuple[int, str, int, str]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * 4
+    return pa.table(
+        [pa.array(c, k.type) for c, k in zip(columns, KINDS, strict=True)], schema=KINDS
+    )
+
+
+STEPS = [
+    (R.slice(0, 2), changed((3, "three", 2, "insert"), (1, "one", 4, "delete"))),
+    (pa.table({"ts": [3, 5], "x": [3, 1]}), changed((2, "two", 4, "delete"))),
+    # What comes after its time holds from now on: the rows of before have been joined.
+    (pa.table({"ts": [7, 8], "x": [2, 4]}), changed((4, "four", 3, "insert"))),
+    (pa.table({"ts": [9], "x": [4]}), changed()),
+]
+MADE = [(1, "one"), (2, "two"), (3, "three"), (8, "four"), (9, "four")]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("batches", [1, 4])
+def test_changes_come_as_a_streaming_frame(
+    spark: SparkSession, files: Files, tmp_path: Path, shards: int, batches: int
+) -> None:
+    """The query is started again after each batch, or runs through: the same facts hold."""
+    changes = Files(tmp_path / "_changes")
+    found = []
+    for start in range(0, len(STEPS), batches):
+        step = STEPS[start : start + batches]
+        files.write([{"r": rows_} for rows_, _ in step])
+        changes.write([{"log": news} for _, news in step])
+        facts = ss.relation(FACTS, changes=changes.frames(spark)["log"])
+        join = ss.join("r").on("x").within(0, time="ts").through(facts, r="a")
+        ran = files.run(spark, join, shards=shards)
+        found = sorted((x["r"]["ts"], x["relation"]["note"]) for x in rows(ran.table))
+    assert found == MADE
+    assert ran.ledger.results == len(MADE)
+    assert ran.ledger.balanced
+
+
+def test_streams_meet_through_changes_that_stream(spark: SparkSession, files: Files) -> None:
+    """Rows that are stored meet others through facts that come later, and after a restart."""
+    workload = bounded().unbounded()
+    join, batches = through(workload), cut(workload, 4)
+    write_changes(join, batches, files.folder)
+    for batch in batches:
+        files.write([batch])
+        ran = files.run(spark, with_changes(join, files.folder, spark), shards=1)
+    expected = replayed(join, batches)
+    assert expected.ledger.results > 0
+    check(ran, expected)
+
+
+def test_changes_that_stream_need_inputs_that_do(spark: SparkSession, tmp_path: Path) -> None:
+    changes = Files(tmp_path)
+    changes.write([{"log": changed((3, "three", 2, "insert"))}])
+    facts = ss.relation(FACTS, changes=changes.frames(spark)["log"])
+    join = ss.join("r").on("x").within(0, time="ts").through(facts, r="a")
+    with pytest.raises(InputError, match=r"changes of relation 'relation' stream, and the inputs"):
+        join.stream(r=spark.createDataFrame(R))

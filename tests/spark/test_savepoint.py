@@ -71,7 +71,9 @@ def test_under_a_budget_with_another_window_and_another_column(
     stages: Stages, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The budget holds in all shards together, rows that lack the column have null there."""
-    monkeypatch.setattr(cli, "_spark", lambda purpose: nullcontext(spark))
+    monkeypatch.setattr(
+        "streamshed.cli.savepoint.spark_session", lambda purpose: nullcontext(spark)
+    )
     join, batches = joined("random"), cut(workload("random"), 3)
     before = stages.run(join, batches[:2], 1)
     checkpoint, to = stages.folder / "0" / "_checkpoint", stages.folder / "by-command"

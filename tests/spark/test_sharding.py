@@ -39,3 +39,10 @@ def test_other_shards_are_refused(before: Sharding, after: Sharding, said: str) 
     before.check(before.recorded())
     with pytest.raises(ss.StateError, match=said):
         after.check(before.recorded())
+
+
+def test_keys_that_an_older_release_divided_are_refused() -> None:
+    older = {"shards": 2, "partitions": 2}
+    with pytest.raises(ss.StateError, match=r"has 2 shards, .* older release .* savepoint"):
+        Sharding(2).check(older)
+    Sharding(1).check({"shards": 1, "partitions": 1})

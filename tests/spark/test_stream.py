@@ -19,7 +19,7 @@ import streamshed as ss
 from harness import spec
 from oracles.rows import Workload
 from oracles.workloads import POLICIES, generated
-from streaming import Files, check_same, counts, cut, replayed, rows
+from streaming import Files, check_same, counts, cut, replayed, rows, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -141,6 +141,31 @@ def test_shards_share_the_budget(spark: SparkSession, files: Files, budget: dict
     exact = rows(replayed(spec(workload.unbounded()), cut(workload, 2)).table)
     assert ran.ledger.results == ran.table.num_rows > 0
     assert all(result in exact for result in rows(ran.table))
+
+
+@pytest.mark.parametrize(
+    ("policy", "shards"),
+    [
+        ("exact", 3),
+        ("oldest", 2),
+        ("density", 2),
+        *(pytest.param(p, 2, marks=LONG) for p in ("random", "output", "existence", "frequency")),
+    ],
+)
+def test_replay_in_shards_makes_what_spark_makes(
+    spark: SparkSession, files: Files, policy: str, shards: int
+) -> None:
+    """Row for row: keys, budgets and random numbers are divided in the same way."""
+    workload = bounded("oldest").unbounded() if policy == "exact" else bounded(policy)
+    batches = cut(workload, 2)
+    files.write(batches)
+    ran = files.run(spark, spec(workload), shards=shards)
+    expected = spec(workload).replay(whole(batches), order="arrival", shards=shards)
+    assert rows(ran.table, expected.table.schema) == rows(expected.table)
+    assert ran.ledger.results == expected.ledger.results > 0
+    for name, stream in ran.ledger.streams.items():
+        assert stream.arrived == expected.ledger.streams[name].arrived
+        assert stream.stored == expected.ledger.streams[name].stored
 
 
 def test_the_sample_is_that_of_replay(spark: SparkSession, files: Files) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,6 +16,7 @@ from clusters import in_batches, readings
 from queries import (
     BATCHES,
     CLUSTERED,
+    STREAMED,
     THROUGH,
     check,
     joined,
@@ -23,7 +27,11 @@ from queries import (
     workload,
     written,
 )
-from streaming import Files, cut, replayed, rows
+from streaming import Files, counts, cut, replayed, rows
+from streamshed.spark.savepoint import write_savepoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +56,7 @@ def test_tasks_that_fail_once_are_done_once(folder: Path, policy: str) -> None:
     check_replayed(folder, policy)
 
 
-@pytest.mark.parametrize("policy", ["exact", "random", THROUGH])
+@pytest.mark.parametrize("policy", ["exact", "random", THROUGH, STREAMED])
 def test_a_worker_is_killed(folder: Path, policy: str) -> None:
     moments = [(1, "before"), (2, "within"), (4, "after")]
     with running(folder, policy, "--master", "local[2,4]", *waits(*moments)) as query:
@@ -60,7 +68,7 @@ def test_a_worker_is_killed(folder: Path, policy: str) -> None:
     check_replayed(folder, policy)
 
 
-@pytest.mark.parametrize("policy", ["exact", "existence", "random"])
+@pytest.mark.parametrize("policy", ["exact", "existence", "random", STREAMED])
 def test_the_driver_is_killed_again_and_again(folder: Path, policy: str) -> None:
     with running(folder, policy) as query:
         query.wait_for(logged(folder, "offsets", 1))
@@ -73,6 +81,29 @@ def test_the_driver_is_killed_again_and_again(folder: Path, policy: str) -> None
     with running(folder, policy) as query:
         query.finish()
     check_replayed(folder, policy)
+
+
+def test_a_savepoint_between_kills(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver is killed before and after; two shards become three."""
+    batches = cut(workload("exact"), BATCHES)
+    half = BATCHES // 2
+    halves = [tmp_path / "first", tmp_path / "second"]
+    for folder, part in zip(halves, (batches[:half], batches[half:]), strict=True):
+        Files(folder).write(part)
+    to = str(tmp_path / "savepoint")
+    first, second = ["--shards", "2"], ["--shards", "3", "--resume", to]
+    for folder, options in zip(halves, (first, second), strict=True):
+        with running(folder, "exact", *options, "--disturb", "1", "within", "wait") as query:
+            query.wait_for(struck(folder, 1, "within"))
+        with running(folder, "exact", *options) as query:
+            query.finish()
+        if folder is halves[0]:
+            write_savepoint(spark, str(folder / "_checkpoint"), to)
+    expected = replayed(joined("exact"), batches)
+    left = pa.concat_tables([pq.read_table(folder / "_results.parquet") for folder in halves])
+    assert rows(left, expected.table.schema) == rows(expected.table)
+    said = json.loads((halves[1] / "_ledger.json").read_text())
+    assert said == {"streams": counts(expected.ledger), "results": expected.ledger.results}
 
 
 def test_clusters_learn_the_same_whatever_is_killed(tmp_path: Path) -> None:

@@ -1,18 +1,17 @@
-"""How a join is divided among shards: its plan for each, and its rows where streams share no key.
+"""How the rows of a join are divided among shards, where streams share no key.
 
-Then shards are the places of a cube, with as many along each axis as its *share*; see
+Shards are the places of a cube, with as many along each axis as its *share*; see
 `streamshed.spark.hypercube`, which computes the shards of a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import prod
 
 from streamshed.conditions import Near
 from streamshed.errors import SpecError
-from streamshed.plan.plan import Plan, RelationPlan, ThrottlePlan
+from streamshed.plan.plan import Plan, RelationPlan
 
 
 def axes_of(plan: Plan) -> list[Sequence[int]]:
@@ -48,42 +47,6 @@ def check_shards(plan: Plan, shards: int | None) -> None:
             f"shards is {shards}, but the smallest budget is {smallest} rows, less than one for"
             " each shard; give fewer shards, or a larger budget"
         )
-
-
-def plan_of_shard(plan: Plan, shard: int, labels: tuple[int, ...]) -> Plan:
-    """The plan of a shard: its part of budget and work, and its own random numbers.
-
-    Args:
-        plan: the whole join.
-        shard: which of the shards.
-        labels: those of all shards.
-    """
-    shards = len(labels)
-
-    def part(whole: int | None) -> int | None:
-        return None if whole is None else whole // shards + (shard < whole % shards)
-
-    memory = plan.memory and replace(plan.memory, nbytes=part(plan.memory.nbytes) or 0)
-    queue = plan.queue and replace(
-        plan.queue, rows=max(1, part(plan.queue.rows) or 0), gap=plan.queue.gap * shards
-    )
-    return replace(
-        plan,
-        streams=tuple(replace(stream, rows=part(stream.rows)) for stream in plan.streams),
-        total=part(plan.total),
-        memory=memory,
-        throttle=throttle_of_shard(plan.throttle, shards),
-        queue=queue,
-        seed=(plan.seed + shard) % 2**64,
-        shards=labels,
-    )
-
-
-def throttle_of_shard(throttle: ThrottlePlan | None, shards: int) -> ThrottlePlan | None:
-    """The part of a shard in the work; of a core's time each has as much as was said."""
-    if throttle is None or throttle.capacity is None:
-        return throttle
-    return replace(throttle, capacity=throttle.capacity / shards)
 
 
 def smallest_budget(plan: Plan) -> int | None:

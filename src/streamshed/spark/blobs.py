@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,9 @@ from streamshed.engine.checkpoint import from_ipc, to_ipc
 from streamshed.engine.ingest import key_hash, newest_time
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
+from streamshed.shards import shards_by_key, split
 from streamshed.spark.sharding import Sharding
+from streamshed.spark.shipping import Kernels
 
 PACKED = "shard long, stream int, part int, number int, newest long, rows binary"
 """A blob: its shard and stream, its place in the order of the stream's rows in the batch, and the
@@ -57,7 +59,7 @@ def pieces(rows: pa.RecordBatch, most: int = BLOB_BYTES) -> Iterator[pa.RecordBa
 class Pack:
     """Turns the rows of one stream into blobs, one or more for each shard.
 
-    The columns are those of the schema in its order, whatever they are called, and the shard.
+    The columns are those of the schema in its order, whatever they are called.
     Every shard gets a blob of every part, an empty one if need be: so each shard takes part in each
     batch, and its accounts are in the batch's progress.
 
@@ -65,13 +67,16 @@ class Pack:
         position: of the stream.
         plan: the join.
         sharding: the shards.
-        hashed: whether the last column is the hash of a key, and not the number of a shard.
+        by_key: whether the shard of a row follows from its key; otherwise the last column, after
+            those of the schema, has its number.
+        kernels: those that workers need not compile.
     """
 
     position: int
     plan: Plan
     sharding: Sharding
-    hashed: bool = False
+    by_key: bool = False
+    kernels: Kernels = field(default_factory=Kernels)
 
     @property
     def schema(self) -> pa.Schema:
@@ -82,6 +87,7 @@ class Pack:
         """Pack the rows of one part of the input."""
         from pyspark import TaskContext
 
+        self.kernels.adopt()
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
         numbers = itertools.count()
@@ -110,19 +116,9 @@ class Pack:
                 schema=self.schema,
             )
             newest = newest_time(self.plan, self.position, rows)
-            rows, shard = self._placed(rows, whole.column(len(self.schema)).to_numpy(), len(labels))
+            rows, shard = self._placed(rows, whole, len(labels))
             guests = list(self.guests(rows, shard))
-            if len(labels) > 1:
-                order = np.argsort(shard, kind="stable")
-                rows = rows.take(pa.array(order))
-                ends = np.searchsorted(shard[order], np.arange(len(labels)), "right")
-                starts = np.concatenate([[0], ends[:-1]])
-                blobs = [
-                    rows.slice(start, end - start)
-                    for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-                ]
-            else:
-                blobs = [rows]
+            blobs = split(rows, shard, len(labels))
         else:
             empty = no_rows(self.schema)
             blobs = [empty for _ in labels]
@@ -147,16 +143,17 @@ class Pack:
         )
 
     def _placed(
-        self, rows: pa.RecordBatch, told: npt.NDArray[np.int64], shards: int
+        self, rows: pa.RecordBatch, whole: pa.RecordBatch, shards: int
     ) -> tuple[pa.RecordBatch, npt.NDArray[Any]]:
         """The rows, copied where they belong to several shards, and the number of each one's."""
-        cells = self.sharding.cells
-        if cells is None:
-            return rows, told % shards if self.hashed else told
-        stream = self.plan.streams[self.position]
-        hashed, _ = key_hash(rows, stream.key, stream.key_types, self.plan.secret)
-        of, shard = cells.shards_of(self.position, hashed)
-        return rows.take(pa.array(of)), shard
+        cells, stream = self.sharding.cells, self.plan.streams[self.position]
+        if cells is not None:
+            hashed, _ = key_hash(rows, stream.key, stream.key_types, self.plan.secret)
+            of, shard = cells.shards_of(self.position, hashed)
+            return rows.take(pa.array(of)), shard
+        if self.by_key:
+            return rows, shards_by_key(stream, rows, shards)
+        return rows, whole.column(len(self.schema)).to_numpy()
 
     def guests(
         self, rows: pa.RecordBatch, shard: npt.NDArray[np.int32]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, fields
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,11 @@ from streamshed.engine.ingest import InputRows, in_order_of_time, merged
 from streamshed.engine.operator import Block, Operator
 from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.plan.plan import Plan, ThrottlePlan
-from streamshed.plan.routing import plan_of_shard, throttle_of_shard
+from streamshed.plan.plan import Plan
 from streamshed.policies import NAMED, ByColumn
+from streamshed.shards import divided
 from streamshed.spark.blobs import pieces
+from streamshed.spark.changes import CHANGES, with_own_changes
 from streamshed.spark.late import LateFiles, late_warning, logger
 from streamshed.spark.savepoint import Held, Resumed
 from streamshed.spark.sharding import Sharding
@@ -142,7 +143,10 @@ class JoinProcessor(StatefulProcessor):
         plan = self._plan_at(label, came[0])
         self.moment = came[0].moment if plan.on_wall else None
         started = time.perf_counter_ns()
-        state = self.store.open(plan, self._begin(label))
+        state = self.store.open(with_own_changes(plan), self._begin(label))
+        if changes := [from_ipc(data) for stream, *_, data in blobs if stream == CHANGES]:
+            state.change(changes)
+            blobs = [blob for blob in blobs if blob[0] != CHANGES]
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         late_before = _late(state.join.ledger())
         with state.join.timed():
@@ -156,7 +160,7 @@ class JoinProcessor(StatefulProcessor):
         ledger = state.join.ledger()
         if (said := late_warning(late_before, _late(ledger), late is not None)) is not None:
             logger.warning("shard %s: %s", list(self.plans).index(label), said)
-        received = sum(len(data) for *_, data in blobs)
+        received = sum(len(row.rows) for row in came)
         counts = _accounts(state.join, ledger, received, written, spent)
         told = {"sampled": _sampled(state.join), "importance": ledger.importance}
         paced = None if ledger.throttle is None else [ledger.throttle, ledger.capacity]
@@ -257,23 +261,8 @@ def _sampled(join: Operator) -> list[float] | None:
 
 
 def shard_plans(plan: Plan, sharding: Sharding) -> dict[int, Plan]:
-    """The plan of each shard: its part of budget and work, and its own random numbers."""
+    """The plan of each shard, by its label."""
+    relations = None if sharding.cells is None else sharding.cells.parts
     labels = sharding.labels
-    plans = {}
-    for shard, label in enumerate(labels):
-        part = plan_of_shard(plan, shard, labels)
-        through = plan.through if sharding.cells is None else sharding.cells.parts[shard]
-        throttle = _part_of(plan.throttle, sharding)
-        plans[label] = replace(part, through=through, throttle=throttle)
-    return plans
-
-
-def _part_of(throttle: ThrottlePlan | None, sharding: Sharding) -> ThrottlePlan | None:
-    """The part of each shard in the work; of a core's time each has as much as was said.
-
-    By the clock on the wall shards have less where they take turns.
-    """
-    if throttle is not None and throttle.wall and throttle.share is not None:
-        turns = min(1.0, sharding.cores / sharding.count)
-        return replace(throttle, share=throttle.share * turns)
-    return throttle_of_shard(throttle, sharding.count)
+    plans = divided(plan, labels, sharding.cores, relations)
+    return dict(zip(labels, plans, strict=True))

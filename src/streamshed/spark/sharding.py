@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PARTITIONS = "spark.sql.shuffle.partitions"
 _RECORDED = "spark.sql.streaming.internal.stateStore.partitions"
 """What Spark calls the number of partitions in the checkpoint, when it tells a task."""
+ROUTING = 2
+"""The number of the way in which keys are divided among shards (`streamshed.shards`)."""
 MOST = 16
 """Shards where none are given: Spark's own 200 partitions would be far too many."""
 
@@ -66,7 +68,7 @@ class Sharding:
 
     def recorded(self) -> dict[str, int]:
         """What a state says of the shards that it is one of."""
-        return {"shards": self.count, "partitions": self.partitions}
+        return {"shards": self.count, "partitions": self.partitions, "routing": ROUTING}
 
     def check(self, recorded: dict[str, int]) -> None:
         """Refuse the state of a join in other shards: rows would not find each other.
@@ -85,6 +87,14 @@ class Sharding:
                 f"the checkpoint was made with shards={shards}, and now there are {self.count}"
                 f" ({PARTITIONS} is {self.partitions}); give .stream(…, shards={shards}), or take"
                 " its rows along with streamshed savepoint and .stream(…, resume=…)"
+            )
+        if partitions == self.partitions:
+            if shards == 1:
+                return
+            raise StateError(
+                f"the checkpoint has {shards} shards, among which an older release has divided keys"
+                " in another way; take its rows along with streamshed savepoint and"
+                " .stream(…, resume=…)"
             )
         raise StateError(
             f"the checkpoint was made with {PARTITIONS}={partitions}, and it is {self.partitions};"

@@ -39,6 +39,7 @@ from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.plan.routing import by_one_key
 from streamshed.relations import Relation, Table
 from streamshed.sources import Source
+from streamshed.spark.changes import StreamedChanges
 from streamshed.spark.settings import context_of
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class ShippedRelation(Relation):
     @cached_property
     def news(self) -> Source | None:
         """The changes."""
-        if isinstance(self.changes, Shipped):
+        if isinstance(self.changes, Shipped | StreamedChanges):
             return self.changes.source(self.name)
         return super().news
 
@@ -426,7 +427,7 @@ class _Writer:
             relation.name,
             plan.through.begin,
             plan.through.end,
-            # Changes without end are read on by each worker itself.
+            # Changes without end come with the batches, or are read on by each worker itself.
             relation.changes if news is None else self.table(news),
             relation.time,
             relation.change,

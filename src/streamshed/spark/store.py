@@ -26,8 +26,9 @@ from streamshed.engine.checkpoint import (
     ipc_buffer,
 )
 from streamshed.engine.operator import Operator
-from streamshed.kernels.core import Memory
+from streamshed.kernels.core import NEVER, Memory
 from streamshed.plan.plan import Plan
+from streamshed.spark.changes import CHANGES, changes_of, in_effect
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shared_memory import CacheFolder
 
@@ -56,6 +57,20 @@ class Live:
     """In how many parts each segment is in the state store, and the head."""
     log: ArrayLog = field(default_factory=ArrayLog)
     """The arrays as they are in the state store."""
+    changes: int = 0
+    """How many times changes of the relation have come with a batch."""
+    latest: int = NEVER
+    """The time of the last of them."""
+    came: list[pa.RecordBatch] = field(default_factory=list)
+    """Those that came with this batch."""
+
+    def change(self, changes: list[pa.RecordBatch]) -> None:
+        """Give the join changes of its relation, and keep them for those who go on from here."""
+        streamed = changes_of(self.join.plan)
+        assert streamed is not None
+        rows, self.latest = in_effect(self.join, changes, self.latest)
+        streamed.waiting.append(rows)
+        self.came.append(rows)
 
     @property
     def lineage(self) -> str:
@@ -76,20 +91,29 @@ _live: dict[str, Live] = {}
 
 def snapshot_of(entries: Iterable[tuple[tuple[int, int, int], bytes]]) -> Snapshot:
     """The state of a shard, of the entries that the state store has of it."""
+    return _state_of(entries)[0]
+
+
+def _state_of(
+    entries: Iterable[tuple[tuple[int, int, int], bytes]],
+) -> tuple[Snapshot, list[pa.RecordBatch]]:
+    """The state of a shard, and the changes of its relation that came with the batches so far."""
     found: dict[SegmentName, dict[int, bytes]] = {}
     for (stream, number, part), some in entries:
         found.setdefault((stream, number), {})[part] = bytes(some)
     head = found.pop(HEAD[:2])
     snapshot = Snapshot(Head.from_bytes(b"".join(head[part] for part in range(len(head)))))
     log: dict[int, pa.RecordBatch] = {}
+    changes: dict[int, pa.RecordBatch] = {}
     for name, parts in found.items():
         rows = from_ipc(b"".join(parts[part] for part in range(len(parts))))
-        if name[0] == LOG:
-            log[name[1]] = rows
-        else:
+        kind = {LOG: log, CHANGES: changes}.get(name[0])
+        if kind is None:
             snapshot.segments[name] = rows
+        else:
+            kind[name[1]] = rows
     snapshot.head.arrays.update(ArrayLog.read(snapshot.head.numbers[_LOG], log))
-    return snapshot
+    return snapshot, [changes[number] for number in sorted(changes)]
 
 
 class Store:
@@ -119,6 +143,7 @@ class Store:
         if "sharding" in about:
             self.sharding.check(about["sharding"])
         token, lineage, version = about["token"], about["lineage"], about["version"]
+        changed = tuple(about.get("changes", (0, NEVER)))
         parts = {(stream, number): count for stream, number, count in about["parts"]}
         known = _live.pop(token, None)
         _live.clear()  # what is not asked for now has gone on elsewhere
@@ -138,14 +163,16 @@ class Store:
                 log = ArrayLog.from_saved(left[1].head.numbers[_LOG], join.head().arrays)
                 return Live(join, cached, version, parts, log)
         folder = CacheFolder.create(lineage)
-        snapshot = self._read(folder)
+        snapshot = self._read(folder, plan)
         log = ArrayLog.from_saved(snapshot.head.numbers[_LOG], snapshot.head.arrays)
         join = restore_operator(plan, snapshot, folder.memory)
-        return Live(join, folder, version, parts, log)
+        return Live(join, folder, version, parts, log, *changed)
 
-    def _read(self, folder: CacheFolder) -> Snapshot:
+    def _read(self, folder: CacheFolder, plan: Plan) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
-        snapshot = snapshot_of((key, some) for key, (_, some) in self.state.iterator())
+        snapshot, changes = _state_of((key, some) for key, (_, some) in self.state.iterator())
+        if (streamed := changes_of(plan)) is not None:
+            streamed.waiting.extend(changes)
         for name, rows in snapshot.segments.items():
             folder.write_segment(name, rows)
         return snapshot
@@ -163,7 +190,9 @@ class Store:
             for part in range(state.parts.pop(name)):
                 self.state.removeKey((*name, part))
         written = len(head)
-        for name, rows in {**delta.segments, **entry}.items():
+        came = {(CHANGES, state.changes + i): rows for i, rows in enumerate(state.came)}
+        state.changes, state.came = state.changes + len(came), []
+        for name, rows in {**delta.segments, **entry, **came}.items():
             blob = ipc_buffer(rows, compressed=True)
             written += blob.size
             self._write(state, name, blob)
@@ -177,6 +206,7 @@ class Store:
             "version": state.version,
             "sharding": self.sharding.recorded(),
             "parts": [(*name, count) for name, count in state.parts.items()],
+            "changes": (state.changes, state.latest),
         }
         self.state.updateValue(HEAD, (json.dumps(about), head[:PART]))
         state.folder.write(state.join.shape, told.names_alone().to_bytes(), delta)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamshed.columns import no_rows
 from streamshed.engine.build import build_operator
@@ -29,6 +29,7 @@ from streamshed.plan.routing import (
 )
 from streamshed.sources import spark_schema
 from streamshed.spark.blobs import PACKED, Pack, Unpack
+from streamshed.spark.changes import PackChanges, without_frame
 from streamshed.spark.hypercube import shards_of
 from streamshed.spark.late import checked_folder
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
@@ -69,10 +70,17 @@ def stream(
         resume: a savepoint whose rows the join begins with, if it has no checkpoint yet.
     """
     late_to = None if late_to is None else checked_folder(late_to)
+    spec, changes = without_frame(spec)
     plan, frames, sharding = prepared(spec, data, shards, rates)
+    if changes is not None and plan.through is not None and not frames[0].isStreaming:
+        raise InputError(
+            f"the changes of relation {plan.through.relation.name!r} stream, and the inputs do not;"
+            " read the changes with spark.read, or the inputs with readStream"
+        )
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
     weights = () if aggregates is None else WEIGHTS
     held = None if resume is None else read_savepoint(resume, plan)
+    compiled(plan)
     processor = JoinProcessor(plan, sharding, late_to, weights, not frames[0].isStreaming, held)
     initial = None
     if resume is not None and held is not None:
@@ -84,8 +92,9 @@ def stream(
         initial = packed_rows(plan, rows, sharding)
     schema = result_schema(plan)
     if aggregates is None:
-        return pipeline(compiled(plan), frames, sharding, processor, schema, initial)
-    results = pipeline(compiled(plan), frames, sharding, processor, weighed(schema), initial)
+        return pipeline(plan, frames, sharding, processor, schema, initial, changes)
+    weighed_schema = weighed(schema)
+    results = pipeline(plan, frames, sharding, processor, weighed_schema, initial, changes)
     return aggregates.of(results)
 
 
@@ -143,6 +152,7 @@ def pipeline(
     processor: StatefulProcessor,
     schema: pa.Schema | None = None,
     initial: DataFrame | None = None,
+    changes: DataFrame | None = None,
 ) -> DataFrame:
     """Pack, process, observe, unpack.
 
@@ -153,16 +163,30 @@ def pipeline(
         processor: what is done with the blobs of a shard.
         schema: of what it makes; that of results, unless said.
         initial: blobs that shards begin with, if any.
+        changes: of the relation, if they stream.
     """
-    return processed(plan, packed_rows(plan, frames, sharding), processor, schema, initial)
+    packed = packed_rows(plan, frames, sharding)
+    if changes is not None:
+        packed = packed.union(_packed_changes(plan, changes, sharding))
+    return processed(plan, packed, processor, schema, initial)
+
+
+def _packed_changes(plan: Plan, changes: DataFrame, sharding: Sharding) -> DataFrame:
+    """The changes of a relation as blobs for all shards."""
+    assert plan.through is not None
+    schema = plan.through.relation.change_schema(plan.through.schema)
+    names = ["`" + name.replace("`", "``") + "`" for name in schema.names]
+    return changes.select(*names).mapInArrow(PackChanges(schema, sharding), PACKED)
 
 
 def packed_rows(plan: Plan, frames: list[DataFrame], sharding: Sharding) -> DataFrame:
     """The rows of all streams as blobs for their shards."""
-    return reduce(
-        lambda one, other: one.union(other),
-        [_packed(frame, plan, position, sharding) for position, frame in enumerate(frames)],
-    )
+    kernels = ship_kernels(frames[0].sparkSession)
+    packed = [
+        _packed(frame, plan, Pack(position, plan, sharding, kernels=kernels))
+        for position, frame in enumerate(frames)
+    ]
+    return reduce(lambda one, other: one.union(other), packed)
 
 
 def processed(
@@ -221,23 +245,17 @@ def needed_columns(frame: DataFrame, plan: Plan, position: int) -> tuple[DataFra
     return numbered.select(*chosen), number_of
 
 
-def _packed(frame: DataFrame, plan: Plan, position: int, sharding: Sharding) -> DataFrame:
-    stream = plan.streams[position]
-    needed, number_of = needed_columns(frame, plan, position)
-    if plan.shares:
-        columns = {name: f.col(number_of[name]) for name in stream.schema.names}
-        placed = needed.withColumn("shards", shards_of(plan, position, columns))
-        copied = placed.withColumn("shard", f.explode("shards")).drop("shards")
-        return copied.mapInArrow(Pack(position, plan, sharding), PACKED)
-    key = [
-        f.col(number_of[name]).cast(from_arrow_type(kind))
-        for name, kind in zip(stream.key, stream.key_types, strict=True)
-    ]
-    pack = Pack(position, plan, sharding, hashed=True)
-    return needed.withColumn("shard", f.xxhash64(*key)).mapInArrow(pack, PACKED)
+def _packed(frame: DataFrame, plan: Plan, pack: Pack) -> DataFrame:
+    needed, number_of = needed_columns(frame, plan, pack.position)
+    if not plan.shares:
+        return needed.mapInArrow(replace(pack, by_key=True), PACKED)
+    columns = {name: f.col(number_of[name]) for name in pack.schema.names}
+    placed = needed.withColumn("shards", shards_of(plan, pack.position, columns))
+    copied = placed.withColumn("shard", f.explode("shards")).drop("shards")
+    return copied.mapInArrow(pack, PACKED)
 
 
-def compiled(plan: Plan) -> Plan:
+def compiled(plan: Plan) -> None:
     """Compile all that a batch needs here, once, so that workers need not."""
     join = build_operator(plan)
     merged(
@@ -247,4 +265,3 @@ def compiled(plan: Plan) -> Plan:
         ]
     )
     join.warm()
-    return plan

@@ -1,20 +1,26 @@
-"""The join on Spark, beside Spark's own joins and a pipeline that does nothing.
+"""The join on Spark, beside Spark's own joins, a pipeline that does nothing, and one without state.
 
-Three streams come as files, one file of each in every batch; windows are of sixty seconds, a third
-of that passes in a batch. All contenders read the same files in one Spark, one after the other.
-Times are medians over the last batches, when the windows are full. Spark's own join holds rows for
-two windows, and needs more batches to come to rest.
+Three streams come as files, one file of each in every batch; windows are of sixty seconds, of which
+a third or all passes in a batch. All contenders read the same files in one Spark, one after the
+other, except where a job's first batch is timed: there each has a process of its own. Times are
+medians over the second half of all batches, when the windows are full. Spark's own join holds rows
+for two windows, and needs more batches to come to rest. It runs at its best: changelog checkpoints,
+and on RocksDB the newest format of its state.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -22,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -31,28 +38,30 @@ from streamshed.join import spec_of
 from streamshed.spark import ledger
 from streamshed.spark.chained import chained
 from streamshed.spark.processor import ACCOUNTS, made
-from streamshed.spark.shared_memory import clear
+from streamshed.spark.progress import ledgers_and_budgets
+from streamshed.spark.shared_memory import SWITCH, clear
 from streamshed.spark.streaming import pipeline, prepared
 from streamshed.terminal import prepare_spark
 from streamshed_lab.bench import Measurement, Progress
+from streamshed_lab.bench.timing import best_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.query import StreamingQuery
 
 STREAMS = ("a", "b", "c")
-PASSES = 20
-"""Seconds that pass in a batch."""
 WINDOW = 60
+"""Seconds."""
+THIRD = WINDOW // 3
+"""Seconds that pass in a batch where a window has three of them."""
 PATIENCE = 420
 """Seconds after which a query is stopped. Spark's own join in memory may never come to its end:
 with windows of millions of rows Java's memory is full, and all time goes into making room."""
-STEADY = 3
-"""The last batches, which are timed: the windows are full by then."""
 
-OVER_ROCKSDB_BAR = 5.0
-OVER_MEMORY_BAR = 2.5
-OVER_NOTHING_BAR = 1.35
+SMALL_OVER_STATELESS_BAR = 1.6
+FIRST_BATCH_BAR = 3.0
+OVER_NOTHING_BAR = {100_000: 1.2, 1_000_000: 1.35}
+"""By the rows of a stream in a batch."""
 STATE_BAR = 0.5
 GROWTH_BAR = 1.1
 RESTART_BAR = 10.0
@@ -61,23 +70,43 @@ _STORE = "spark.sql.streaming.stateStore.providerClass"
 _STORES = "org.apache.spark.sql.execution.streaming.state."
 ROCKSDB = _STORES + "RocksDBStateStoreProvider"
 MEMORY = _STORES + "HDFSBackedStateStoreProvider"
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+
+OVER_OWN_BAR = {
+    (WINDOW, MEMORY): 2.8,
+    (WINDOW, ROCKSDB): 8.0,
+    (THIRD, MEMORY): 5.0,
+    (THIRD, ROCKSDB): 12.0,
+}
+"""By the seconds of a batch, and the state store of Spark's own join."""
 
 
 def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
     """Measure everything; see `streamshed_lab.bench.run`."""
-    with TemporaryDirectory() as folder, local_spark(Path(folder), progress) as session:
-        bench = SparkBench(session, Path(folder), progress)
-        slow = 5 if quick else 9
-        yield from bench.exact(100_000, 6, {ROCKSDB: slow, MEMORY: 9}, rounds=2 if quick else 4)
-        yield from bench.bounded(100_000, batches=22)
-        yield from bench.restart(100_000, stored=1_000_000)
+    with TemporaryDirectory() as folder:
         if not quick:
-            yield from bench.exact(1_000_000, 6, {ROCKSDB: 4, MEMORY: 5}, rounds=1)
+            yield from first_batches(Path(folder), rounds=2, progress=progress)
+        with local_spark(Path(folder), progress) as session:
+            bench = SparkBench(session, Path(folder), progress)
+            if quick:
+                yield from bench.small(100, batches=8, rounds=1)
+                yield from bench.exact(100_000, WINDOW, 5, {MEMORY: 5}, rounds=1)
+                return
+            yield from bench.small(100, batches=10, rounds=2)
+            own = {ROCKSDB: 7, MEMORY: 12}
+            yield from bench.exact(100_000, WINDOW, 8, own, rounds=2)
+            yield from bench.unshared(100_000, batches=6)
+            own = {ROCKSDB: 8, MEMORY: 11}
+            yield from bench.exact(100_000, THIRD, 8, own, rounds=2)
+            yield from bench.bounded(100_000, batches=14)
+            yield from bench.restart(100_000, stored=1_000_000)
+            yield from bench.exact(1_000_000, THIRD, 5, {}, rounds=1)
 
 
 def _gigabytes() -> int:
-    """The memory that Java may have: half of the machine's, so that Spark's own join has enough."""
-    return max(4, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**31)
+    """The memory that Java may have: enough for Spark's own join, if the machine has it."""
+    return max(4, min(6, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**31))
 
 
 @contextmanager
@@ -92,6 +121,7 @@ def local_spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
         .config("spark.driver.memory", f"{_gigabytes()}g")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
+        .config(_CHANGELOG, "true")
         .config("spark.local.dir", str(folder / "local"))
         .getOrCreate()
     )
@@ -118,7 +148,7 @@ class _Run:
     @property
     def steady(self) -> float:
         """The seconds of a batch once everything runs."""
-        return statistics.median(self.seconds[-STEADY:])
+        return statistics.median(self.seconds[len(self.seconds) // 2 :])
 
     @property
     def rate(self) -> float:
@@ -137,30 +167,63 @@ class SparkBench:
 
     # -- what is measured ------------------------------------------------------------------------
 
+    def small(self, rows: int, batches: int, rounds: int) -> Iterator[Measurement]:
+        """Batches of few rows, where nearly all time is that of Spark itself.
+
+        Args:
+            rows: of each stream in a batch.
+            batches: how many.
+            rounds: how often the contenders take turns.
+        """
+        setting = f"{len(STREAMS) * rows:,} rows a batch"
+        files = self._files(rows, THIRD, batches)
+
+        def stateless() -> _Run:
+            self.progress(f"{setting}: a query without state")
+            return self._run(reduce(DataFrame.union, self._sources(files, batches).values()))
+
+        runs = {
+            "streamshed": lambda: self._ours(
+                measured_join(), files, batches, f"{setting}: streamshed"
+            ),
+            "a query without state": stateless,
+            "Spark's own join of two streams": lambda: self._own(
+                ROCKSDB, files, batches, f"{setting}: Spark's two-way join", STREAMS[:2]
+            ),
+        }
+        best = best_of(rounds, {name: _steady(one) for name, one in runs.items()})
+        for name, seconds in best.items():
+            yield Measurement(f"time of a batch: {name}, {setting}", 1000 * seconds, "ms")
+        yield Measurement(
+            f"time of a batch over that of a query without state, {setting}",
+            best["streamshed"] / best["a query without state"],
+            "times",
+            bar=SMALL_OVER_STATELESS_BAR,
+            at_most=True,
+        )
+
     def exact(
-        self, rows: int, batches: int, spark_batches: dict[str, int], rounds: int
+        self, rows: int, passes: int, batches: int, own_batches: dict[str, int], rounds: int
     ) -> Iterator[Measurement]:
         """The exact join, beside Spark's own with both state stores, and beside doing nothing.
 
         Args:
             rows: of each stream in a batch.
+            passes: seconds that pass in a batch.
             batches: how many.
-            spark_batches: how many Spark's own joins do, by their state store.
+            own_batches: how many Spark's own joins do, by their state store.
             rounds: how often the join and the pipeline that does nothing take turns.
         """
-        setting = f"exact, 3 × {rows:,} rows a batch"
-        files = self._files(rows, max(batches, *spark_batches.values()))
+        setting = _setting(rows, passes)
+        files = self._files(rows, passes, max(batches, *own_batches.values(), 0))
         turns = []
         for turn in range(rounds):  # in turns: Java gets faster while it runs
             said = f"{setting}, round {turn + 1} of {rounds}"
-            ours = self._ours(_join(), files, batches, f"{said}: streamshed")
+            ours = self._ours(measured_join(), files, batches, f"{said}: streamshed")
             nothing = self._nothing(files, batches, f"{said}: a pipeline that does nothing")
             turns.append((ours, nothing))
         ours = min((ours for ours, _ in turns), key=lambda done: done.steady)
         nothing = min((nothing for _, nothing in turns), key=lambda done: done.steady)
-        rocks = self._own(
-            ROCKSDB, files, spark_batches[ROCKSDB], f"{setting}: Spark's join on RocksDB"
-        )
         yield Measurement(f"streamshed, {setting}", ours.rate, "rows/s")
         made = f"results of {len(ours.results)} batches, {setting}"
         yield Measurement(made, sum(ours.results), "results")
@@ -169,34 +232,47 @@ class SparkBench:
             f"time of a batch over that of a pipeline that does nothing, {setting}",
             ours.steady / nothing.steady,
             "times",
-            bar=OVER_NOTHING_BAR,
+            bar=OVER_NOTHING_BAR.get(rows),
             at_most=True,
         )
-        yield from _beside(setting, "on RocksDB", ours, rocks, OVER_ROCKSDB_BAR)
-        both = min(len(ours.seconds), len(rocks.seconds))
-        yield from _beside_state(
-            f"state store, after {both} batches, {setting}",
-            ours.store_bytes[both - 1],
-            rocks.store_bytes[both - 1],
-        )
-        # The last, for it may take all the memory there is.
-        memory = self._own(
-            MEMORY, files, spark_batches[MEMORY], f"{setting}: Spark's join in memory"
-        )
-        yield from _beside(setting, "in memory", ours, memory, OVER_MEMORY_BAR)
-        both = min(len(ours.seconds), len(memory.seconds))
-        yield from _beside_state(
-            f"memory, after {both} batches, {setting}",
-            ours.memory_bytes[both - 1],
-            memory.memory_bytes[both - 1],
+        for store, many in own_batches.items():  # memory last, for it may take all there is
+            kind = "on RocksDB" if store == ROCKSDB else "in memory"
+            own = self._own(store, files, many, f"{setting}: Spark's join {kind}")
+            yield from _beside(setting, kind, ours, own, OVER_OWN_BAR[passes, store])
+            both = min(len(ours.seconds), len(own.seconds)) - 1
+            sizes = (
+                ("state store", ours.store_bytes[both], own.store_bytes[both])
+                if store == ROCKSDB
+                else ("memory", ours.memory_bytes[both], own.memory_bytes[both])
+            )
+            what, mine, theirs = sizes
+            yield from _beside_state(f"{what}, after {both + 1} batches, {setting}", mine, theirs)
+
+    def unshared(self, rows: int, batches: int) -> Iterator[Measurement]:
+        """The exact join where workers share no memory: most begin with the state store."""
+        setting = _setting(rows, THIRD)
+        files = self._files(rows, THIRD, batches)
+        shared = self._ours(measured_join(), files, batches, f"{setting}: with shared memory")
+        environment = self.session.sparkContext.environment
+        environment[SWITCH] = "off"
+        try:
+            alone = self._ours(measured_join(), files, batches, f"{setting}: without shared memory")
+        finally:
+            del environment[SWITCH]
+        yield Measurement(f"streamshed without shared memory, {setting}", alone.rate, "rows/s")
+        yield Measurement(
+            f"speed without shared memory over that with it, {setting}",
+            alone.rate / shared.rate,
+            "times",
         )
 
     def bounded(self, rows: int, batches: int) -> Iterator[Measurement]:
         """The join within a tenth of the rows that it needs, batch after batch."""
-        budget = rows * WINDOW // PASSES // 10
+        budget = rows * WINDOW // THIRD // 10
         setting = f"{budget:,} rows kept of each stream, 3 × {rows:,} rows a batch"
-        files = self._files(rows, batches)
-        done = self._ours(_join().keep(rows=budget), files, batches, f"{setting}: streamshed")
+        files = self._files(rows, THIRD, batches)
+        kept = measured_join().keep(rows=budget)
+        done = self._ours(kept, files, batches, f"{setting}: streamshed")
         yield Measurement(f"streamshed, {setting}", done.rate, "rows/s")
         yield Measurement(
             f"most rows stored of a stream in {len(done.seconds)} batches, {setting}",
@@ -208,7 +284,7 @@ class SparkBench:
         yield Measurement(f"most of the state store, {setting}", max(done.store_bytes), "bytes")
         early, late = done.seconds[4:9], done.seconds[-5:]
         yield Measurement(
-            f"time of batches {len(done.seconds) - 4} to {len(done.seconds)} over 5 to 9,"
+            f"time of the last 5 of {len(done.seconds)} batches over that of batches 5 to 9,"
             f" {setting}",
             statistics.median(late) / statistics.median(early),
             "times",
@@ -219,8 +295,8 @@ class SparkBench:
     def restart(self, rows: int, stored: int) -> Iterator[Measurement]:
         """A query goes on from its checkpoint, and nothing else is left of it."""
         batches = -(-stored // (rows * len(STREAMS)))
-        join = _join(window=PASSES * (batches + 2))
-        files = self._files(rows, batches + 1)
+        join = measured_join(window=THIRD * (batches + 2))
+        files = self._files(rows, THIRD, batches + 1)
         checkpoint = self._checkpoint()
         self.progress(f"restart: storing {stored:,} rows")
         _finish(self._start(join.stream(self._sources(files, batches)), checkpoint))
@@ -253,7 +329,7 @@ class SparkBench:
     def outer(self, rows: int, batches: int, bar: float) -> Iterator[Measurement]:
         """Rows of a without a match in b, beside Spark's left outer join on RocksDB."""
         setting = f"left outer join, 2 × {rows:,} rows a batch"
-        files = self._files(rows, batches)
+        files = self._files(rows, THIRD, batches)
         pair = STREAMS[:2]
         join = ss.join(*pair).on("key").within(f"{WINDOW} seconds", time="time").unmatched("a")
         self.progress(f"{setting}: streamshed")
@@ -261,6 +337,7 @@ class SparkBench:
         sources = self._sources(files, batches)
         ours = self._run(join.stream({name: sources[name] for name in pair}))
         self.progress(f"{setting}: Spark's join on RocksDB")
+        use_newest_format(self.session, ROCKSDB)
         sources = self._sources(files, batches)
         within = f"{WINDOW} seconds"
         own = chained({name: sources[name] for name in pair}, "key", "time", within, "left_outer")
@@ -283,13 +360,17 @@ class SparkBench:
     def _nothing(self, files: Path, batches: int, said: str) -> _Run:
         self.progress(said)
         self.session.conf.set(_STORE, ROCKSDB)
-        plan, frames, sharding = prepared(spec_of(_join()), self._sources(files, batches), None)
+        spec = spec_of(measured_join())
+        plan, frames, sharding = prepared(spec, self._sources(files, batches), None)
         return self._run(pipeline(plan, frames, sharding, _Idle()))
 
-    def _own(self, store: str, files: Path, batches: int, said: str) -> _Run:
+    def _own(
+        self, store: str, files: Path, batches: int, said: str, streams: tuple[str, ...] = STREAMS
+    ) -> _Run:
         self.progress(said)
-        self.session.conf.set(_STORE, store)
-        return self._run(chained(self._sources(files, batches), "key", "time", f"{WINDOW} seconds"))
+        use_newest_format(self.session, store)
+        sources = self._sources(files, batches)
+        return self._run(own_join({name: sources[name] for name in streams}))
 
     def _run(self, frame: DataFrame) -> _Run:
         counted = frame.observe("made", f.count(f.lit(1)).alias("results"))
@@ -311,43 +392,104 @@ class SparkBench:
 
     # -- the files -------------------------------------------------------------------------------
 
-    def _files(self, rows: int, batches: int) -> Path:
+    def _files(self, rows: int, passes: int, batches: int) -> Path:
         """The streams as files, a file of each for every batch."""
-        folder = self.folder / f"{rows}"
-        for position, stream in enumerate(STREAMS):
-            (folder / stream).mkdir(parents=True, exist_ok=True)
-            for batch in range(batches):
-                path = folder / stream / f"{batch:03d}.parquet"
-                if path.exists():
-                    continue
-                random = np.random.default_rng([rows, position, batch])
-                begin = batch * PASSES * 1_000_000
-                times = np.sort(random.integers(begin, begin + PASSES * 1_000_000, rows))
-                table = pa.table(
-                    {
-                        "key": random.integers(0, 10 * rows, rows),
-                        "time": pa.array(times, pa.timestamp("us", tz="UTC")),
-                        "value": random.random(rows),
-                        "number": np.arange(batch * rows, (batch + 1) * rows),
-                    }
-                )
-                pq.write_table(table, path)
-                os.utime(path, (batch, batch))  # the order in which Spark takes them
-        return folder
+        return written(self.folder, rows, passes, batches)
 
     def _sources(self, files: Path, batches: int) -> dict[str, DataFrame]:
         """The first so many files of each stream, one in every batch."""
-        found = {}
-        for stream in STREAMS:
-            paths = sorted((files / stream).iterdir())[:batches]
-            schema = self.session.read.parquet(str(paths[0])).schema
-            chosen = "{" + ",".join(path.name for path in paths) + "}"
-            found[stream] = (
-                self.session.readStream.schema(schema)
-                .option("maxFilesPerTrigger", 1)
-                .parquet(str(files / stream / chosen))
+        return sources(self.session, files, batches)
+
+
+def written(folder: Path, rows: int, passes: int, batches: int) -> Path:
+    """Write the streams as files, a file of each for every batch, unless they are there.
+
+    Args:
+        folder: for all files.
+        rows: of each stream in a batch.
+        passes: seconds that pass in a batch.
+        batches: how many.
+    """
+    place = folder / f"{rows}-{passes}"
+    for position, stream in enumerate(STREAMS):
+        (place / stream).mkdir(parents=True, exist_ok=True)
+        for batch in range(batches):
+            path = place / stream / f"{batch:03d}.parquet"
+            if path.exists():
+                continue
+            random = np.random.default_rng([rows, position, batch])
+            begin, length = batch * passes * 1_000_000, passes * 1_000_000
+            times = np.sort(random.integers(begin, begin + length, rows))
+            table = pa.table(
+                {
+                    "key": random.integers(0, 10 * rows, rows),
+                    "time": pa.array(times, pa.timestamp("us", tz="UTC")),
+                    "value": random.random(rows),
+                    "number": np.arange(batch * rows, (batch + 1) * rows),
+                }
             )
-        return found
+            pq.write_table(table, path)
+            os.utime(path, (batch, batch))  # the order in which Spark takes them
+    return place
+
+
+def sources(session: SparkSession, files: Path, batches: int) -> dict[str, DataFrame]:
+    """The first so many files of each stream, one in every batch."""
+    found = {}
+    for stream in STREAMS:
+        paths = sorted((files / stream).iterdir())[:batches]
+        schema = session.read.parquet(str(paths[0])).schema
+        chosen = "{" + ",".join(path.name for path in paths) + "}"
+        found[stream] = (
+            session.readStream.schema(schema)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(files / stream / chosen))
+        )
+    return found
+
+
+def use_newest_format(session: SparkSession, store: str) -> None:
+    """Choose the state store of Spark's own joins, and the best format of their state there."""
+    session.conf.set(_STORE, store)
+    session.conf.unset(_FORMAT)
+    for version in ("4", "3") if store == ROCKSDB else ():
+        with contextlib.suppress(PySparkException):  # older releases refuse the number
+            session.conf.set(_FORMAT, version)
+            return
+
+
+def own_join(streams: dict[str, DataFrame]) -> DataFrame:
+    """Spark's own join of streams."""
+    return chained(streams, "key", "time", f"{WINDOW} seconds")
+
+
+def first_batches(folder: Path, rounds: int, progress: Progress) -> Iterator[Measurement]:
+    """The first batch of a job in a new process, beside that of Spark's own join.
+
+    It counts from the call of `.stream()`, so that whatever is compiled or loaded counts too.
+    """
+    rows = 100_000
+    files = written(folder, rows, THIRD, 1)
+
+    def took(contender: str) -> float:
+        progress(f"first batch of a job: {contender}")
+        command = [sys.executable, "-m", "streamshed_lab.bench.first_batch", contender, str(files)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return float(done.stdout.split()[-1])
+
+    names = ("streamshed", "Spark's own join")
+    best = best_of(rounds, {name: partial(took, name) for name in names})
+    setting = f"3 × {rows:,} rows, with compiled kernels at hand"
+    for name, seconds in best.items():
+        yield Measurement(f"first batch of a job: {name}, {setting}", seconds, "s")
+    ours, theirs = best.values()
+    yield Measurement(
+        f"first batch of a job less that of Spark's own join, {setting}",
+        ours - theirs,
+        "s",
+        bar=FIRST_BATCH_BAR,
+        at_most=True,
+    )
 
 
 class _Idle(StatefulProcessor):
@@ -372,8 +514,18 @@ class _Idle(StatefulProcessor):
         """Nothing to close."""
 
 
-def _join(window: int = WINDOW) -> ss.Join:
+def measured_join(window: int = WINDOW) -> ss.Join:
+    """The join that is measured."""
     return ss.join(*STREAMS).on("key").within(f"{window} seconds", time="time")
+
+
+def _steady(run: Callable[[], _Run]) -> Callable[[], float]:
+    return lambda: run().steady
+
+
+def _setting(rows: int, passes: int) -> str:
+    batches = "a batch" if passes == WINDOW else f"{WINDOW // passes} batches"
+    return f"exact, 3 × {rows:,} rows a batch, windows of {batches}"
 
 
 def _finish(query: StreamingQuery) -> _Run:
@@ -384,8 +536,9 @@ def _finish(query: StreamingQuery) -> _Run:
     done = [batch for batch in query.recentProgress if batch["numInputRows"] > 0]
     operators = [batch["stateOperators"] for batch in done]
     observed = [batch["observedMetrics"] for batch in done]
-    accounts = [metrics["streamshed"].asDict() for metrics in observed if "streamshed" in metrics]
-    accounts = [account for account in accounts if account["results"] is not None]
+    accounts = [
+        ledger for metrics in observed for ledger, _ in ledgers_and_budgets(metrics).values()
+    ]
     return _Run(
         seconds=[batch["durationMs"]["triggerExecution"] / 1000 for batch in done],
         stopped=stopped,
@@ -395,13 +548,9 @@ def _finish(query: StreamingQuery) -> _Run:
             sum(operator["customMetrics"].get("rocksdbSstFileSize", 0) for operator in batch)
             for batch in operators
         ],
-        memory_bytes=[
-            int(account["state_bytes"]) + int(account["payload_bytes"]) for account in accounts
-        ]
+        memory_bytes=[one.state_bytes + one.payload_bytes for one in accounts]
         or [sum(operator["memoryUsedBytes"] for operator in batch) for batch in operators],
-        stored=[
-            max(int(batch.get(f"{stream}.stored") or 0) for stream in STREAMS) for batch in accounts
-        ],
+        stored=[max(stream.stored for stream in one.streams.values()) for one in accounts],
     )
 
 
