@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pyspark import TaskContext
 
-from streamshed.spark.clustered import ClusterProcessor
+from streamshed.spark.cluster_join import ClusterProcessor
 from streamshed.spark.processor import ACCOUNTS, JoinProcessor
 
 Moment = Literal["before", "within", "after"]

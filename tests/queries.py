@@ -58,7 +58,7 @@ def with_changes(join: ss.Join, folder: Path, spark: SparkSession) -> ss.Join:
     said = join._spec.through_relation
     assert said is not None
     frame = Files(folder / "_changes").frames(spark)["log"]
-    return join.through(replace(said.relation, changes=frame), **said.columns)
+    return join.through(replace(said.relation, changes=frame), **dict(said.columns.named))
 
 
 def write_changes(join: ss.Join, batches: Sequence[Batch], folder: Path) -> None:

@@ -20,7 +20,7 @@ from queries import CLUSTERED, STREAMED, joined, with_changes
 from streamshed.spark import streaming as runtime
 
 # The package has a function of the module's name.
-clusters = importlib.import_module("streamshed.spark.clustered")
+clusters = importlib.import_module("streamshed.spark.cluster_join")
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from streamshed.engine.ingest import key_hash, newest_time
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
 from streamshed.shards import shards_by_key, split
+from streamshed.spark.changes import CHANGES
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
 
@@ -165,6 +166,37 @@ class Pack:
             shard: the number of the shard of each.
         """
         return iter(())
+
+
+@dataclass(frozen=True)
+class PackChanges:
+    """Turns changes into blobs, the same for every shard."""
+
+    schema: pa.Schema
+    sharding: Sharding
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pack the changes of one part of the input."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        numbers = itertools.count()
+        labels = self.sharding.in_task().labels
+        for batch in batches:
+            rows = batch.cast(self.schema)
+            for piece in pieces(rows):
+                blob, number = to_ipc(piece), next(numbers)
+                yield pa.record_batch(
+                    {
+                        "shard": pa.array(labels, pa.int64()),
+                        "stream": pa.array([CHANGES] * len(labels), pa.int32()),
+                        "part": pa.array([part] * len(labels), pa.int32()),
+                        "number": pa.array([number] * len(labels), pa.int32()),
+                        "newest": pa.array([NEVER] * len(labels), pa.int64()),
+                        "rows": pa.array([blob] * len(labels), pa.binary()),
+                    }
+                )
 
 
 @dataclass(frozen=True)

@@ -7,32 +7,27 @@ restart the relation is what it was.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
 from streamshed.columns import no_rows
-from streamshed.engine.checkpoint import to_ipc
 from streamshed.engine.ingest import times_of
-from streamshed.engine.match.relation_matcher import RelationMatcher
-from streamshed.engine.operator import Operator
 from streamshed.errors import InputError
-from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
 from streamshed.relations import Relation
 from streamshed.sources import Source, spark_schema
-from streamshed.spark.blobs import pieces
-from streamshed.spark.sharding import Sharding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from streamshed.engine.match.relation_matcher import RelationMatcher
+    from streamshed.engine.operator import Operator
     from streamshed.spec import Spec
 
 CHANGES = -3
@@ -90,37 +85,6 @@ def without_frame(spec: Spec) -> tuple[Spec, DataFrame | None]:
     return replace(spec, through_relation=replace(through, relation=streamed)), frame
 
 
-@dataclass(frozen=True)
-class PackChanges:
-    """Turns changes into blobs, the same for every shard."""
-
-    schema: pa.Schema
-    sharding: Sharding
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pack the changes of one part of the input."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        part = context.partitionId() if context is not None else 0
-        numbers = itertools.count()
-        labels = self.sharding.in_task().labels
-        for batch in batches:
-            rows = batch.cast(self.schema)
-            for piece in pieces(rows):
-                blob, number = to_ipc(piece), next(numbers)
-                yield pa.record_batch(
-                    {
-                        "shard": pa.array(labels, pa.int64()),
-                        "stream": pa.array([CHANGES] * len(labels), pa.int32()),
-                        "part": pa.array([part] * len(labels), pa.int32()),
-                        "number": pa.array([number] * len(labels), pa.int32()),
-                        "newest": pa.array([NEVER] * len(labels), pa.int64()),
-                        "rows": pa.array([blob] * len(labels), pa.binary()),
-                    }
-                )
-
-
 def changes_of(plan: Plan) -> StreamedChanges | None:
     """The changes of a join that come with its batches, if there are any."""
     found: Any = None if plan.through is None else plan.through.relation.changes
@@ -151,15 +115,14 @@ def in_effect(
     """
     plan = join.plan
     assert plan.through is not None
-    assert isinstance(join.matcher, RelationMatcher)
-    relation = plan.through.relation
+    relation, matcher = plan.through.relation, cast("RelationMatcher", join.matcher)
     rows = pa.concat_batches(changes)
     where = f"the changes of relation {relation.name!r}, column {relation.time!r}"
     times, null = times_of(rows.column(relation.time), plan.time_type, where)
     if null.size:
         raise InputError(f"{where}: {int(null.sum()):,} changes have no time; give them one")
     order = np.argsort(times, kind="stable")
-    after = max(latest, join.matcher.relation.asked + 1)
+    after = max(latest, matcher.relation.asked + 1)
     effective = np.maximum.accumulate(np.maximum(times[order], after))
     column = pa.array(effective, pa.int64()).cast(plan.time_type)
     place = rows.schema.get_field_index(relation.time)

@@ -19,7 +19,8 @@ from streamshed.engine.restore import stored_rows
 from streamshed.errors import InputError
 from streamshed.kernels.core import FATES, RESULTS
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.spark.store import STATE, snapshot_of
+from streamshed.spark.deferred import STATE
+from streamshed.spark.store import snapshot_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,8 +29,9 @@ from streamshed.engine.restore import stored_rows
 from streamshed.errors import InputError, SpecError, StateError
 from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPORTANCE, Memory
 from streamshed.plan.plan import Plan, StreamPlan
+from streamshed.spark.deferred import STATE
 from streamshed.spark.late import checked_folder, file_system
-from streamshed.spark.store import STATE, snapshot_of
+from streamshed.spark.store import snapshot_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,14 +29,9 @@ from streamshed.engine.operator import Operator
 from streamshed.kernels.core import NEVER, Memory
 from streamshed.plan.plan import Plan
 from streamshed.spark.changes import CHANGES, changes_of, in_effect
+from streamshed.spark.deferred import KEY, STATE, VALUE
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shared_memory import CacheFolder
-
-STATE = "join"
-"""The name of the state in Spark's store."""
-KEY = "stream int, number long, part int"
-VALUE = "about string, bytes binary"
-"""One map holds everything: each state that Spark opens costs as much as a thousand rows."""
 
 HEAD = (-1, 0, 0)
 """The key of the head's first part; what it is about is the token and where the rest is."""

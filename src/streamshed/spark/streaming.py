@@ -28,8 +28,9 @@ from streamshed.plan.routing import (
     smallest_budget,
 )
 from streamshed.sources import spark_schema
-from streamshed.spark.blobs import PACKED, Pack, Unpack
-from streamshed.spark.changes import PackChanges, without_frame
+from streamshed.spark.blobs import PACKED, Pack, PackChanges, Unpack
+from streamshed.spark.changes import without_frame
+from streamshed.spark.deferred import Deferred
 from streamshed.spark.hypercube import shards_of
 from streamshed.spark.late import checked_folder
 from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
@@ -197,9 +198,11 @@ def processed(
     initial: DataFrame | None = None,
 ) -> DataFrame:
     """Process blobs, observe, unpack."""
+    timed = plan.on_wall or getattr(processor, "refreshed", False)
     if hasattr(processor, "kernels"):
         processor.kernels = ship_kernels(packed.sparkSession)
-    if plan.on_wall or getattr(processor, "refreshed", False):
+        processor = Deferred(processor)
+    if timed:
         # The time of the batch, which Spark writes down: if the batch is done again it is the same.
         # (With timers, which know it too, Spark would do empty batches without end.)
         packed = packed.withColumn("moment", f.unix_micros(f.current_timestamp()))

@@ -118,6 +118,7 @@ def local_spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("streamshed bench")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", f"{_gigabytes()}g")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
@@ -474,7 +475,8 @@ def first_batches(folder: Path, rounds: int, progress: Progress) -> Iterator[Mea
     def took(contender: str) -> float:
         progress(f"first batch of a job: {contender}")
         command = [sys.executable, "-m", "streamshed_lab.bench.first_batch", contender, str(files)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        variables = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
         return float(done.stdout.split()[-1])
 
     names = ("streamshed", "Spark's own join")

@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_a_cluster_that_is_not_there_is_named() -> None:
-    from streamshed.spark.clustered import ClusterPack
+    from streamshed.spark.cluster_join import ClusterPack
     from streamshed.spark.sharding import Sharding
 
     table = readings(1, 6).set_column(1, "cluster", pa.array([0, 1, 2, 0, 7, 1]))
