@@ -94,14 +94,12 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
                 yield from bench.exact(100_000, WINDOW, 5, {MEMORY: 5}, rounds=1)
                 return
             yield from bench.small(100, batches=10, rounds=2)
-            own = {ROCKSDB: 7, MEMORY: 12}
-            yield from bench.exact(100_000, WINDOW, 8, own, rounds=2)
+            yield from bench.exact(100_000, WINDOW, 8, {ROCKSDB: 6, MEMORY: 10}, rounds=2)
+            yield from bench.exact(100_000, THIRD, 8, {ROCKSDB: 7, MEMORY: 10}, rounds=1)
             yield from bench.unshared(100_000, batches=6)
-            own = {ROCKSDB: 8, MEMORY: 11}
-            yield from bench.exact(100_000, THIRD, 8, own, rounds=2)
             yield from bench.bounded(100_000, batches=14)
             yield from bench.restart(100_000, stored=1_000_000)
-            yield from bench.exact(1_000_000, THIRD, 5, {}, rounds=1)
+            yield from bench.exact(1_000_000, THIRD, 4, {}, rounds=1)
 
 
 def _gigabytes() -> int:
