@@ -47,7 +47,7 @@ class Deferred(StatefulProcessor):
     """
 
     def __init__(self, processor: StatefulProcessor) -> None:
-        self.pickled = cloudpickle.dumps(processor)
+        self.pickled = cloudpickle.dumps(processor)  # type: ignore[no-untyped-call]
 
     def init(self, handle: Any) -> None:
         """Open the state."""
