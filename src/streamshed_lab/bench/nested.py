@@ -24,14 +24,14 @@ from streamshed.engine.build import build_operator
 from streamshed.engine.ingest import merged
 from streamshed_lab.bench import Measurement, Progress
 from streamshed_lab.bench.timing import best_of, processor_time, wall_time
-from streamshed_lab.experiments.grubjoin import capacity, compared, work
-from streamshed_lab.experiments.harvesting import (
+from streamshed_lab.experiments.grubjoin.harvesting import (
     DOUBLE,
     milliseconds,
     optimality,
     random_directions,
 )
-from streamshed_lab.experiments.pacing import SECOND, WINDOW, epsilon_join, watched
+from streamshed_lab.experiments.grubjoin.output import capacity, compared, work
+from streamshed_lab.experiments.grubjoin.pacing import SECOND, WINDOW, epsilon_join, watched
 
 WIDE = 512
 SHARE_BAR = 0.6

@@ -1,13 +1,15 @@
 """What every experiment hands in: runs, charts as data, and a verdict on each claim of its paper.
 
-A figure's record is one JSON file. It is kept with a digest of the sources and of the scale, so
-that a run that was stopped goes on where it was; the page and the verdicts are made of the records
-alone (`streamshed_lab.experiments.page`).
+A figure's record is one JSON file. It is kept with a digest of the scale and of all sources that
+can change what is measured, so that a run that was stopped goes on where it was, and a change of
+how it is shown runs nothing anew; the page and the verdicts are made of the records alone
+(`streamshed_lab.experiments.page`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import platform
 import statistics
@@ -263,9 +265,10 @@ class Paper(Generic[Scale]):
             progress: is told, line by line, what is being done.
             again: whether to run although there is a record.
         """
-        scale = self.quick if quick else self.full
+        scale, make = self.quick if quick else self.full, self.figures[figure]
         told = asdict(scale) if is_dataclass(scale) and not isinstance(scale, type) else {}
-        digest = hashlib.sha256(f"{sources_digest()} {figure} {scale!r}".encode()).hexdigest()
+        made_by = sources_digest(Path(inspect.getfile(make)).parent)
+        digest = hashlib.sha256(f"{made_by} {figure} {scale!r}".encode()).hexdigest()
         path = out / f"figure_{figure}.json"
         if not again and path.exists():
             kept: Record = json.loads(path.read_text(encoding="utf-8"))
@@ -273,7 +276,6 @@ class Paper(Generic[Scale]):
                 return kept
         report = Report(out, progress or (lambda line: None))
         begin, worked = time.perf_counter(), time.process_time()
-        make = self.figures[figure]
         claims = make(scale, report)
         record = {
             "figure": figure,
@@ -314,12 +316,25 @@ def _figure(figure: str | int, figures: Iterable[str]) -> str:
     return name
 
 
+MEASURED = ("engine", "kernels", "policies", "plan")
+"""Folders of the product that decide what a join makes, and how fast."""
+MEASURING = ("baselines", "network", "offline", "workloads")
+"""Folders of the laboratory that all papers share."""
+
+
 @cache
-def sources_digest() -> str:
-    """A digest of all that a measurement depends on: the product and the laboratory."""
-    folder = Path(streamshed.__file__).parents[1]
+def sources_digest(paper: Path) -> str:
+    """A digest of all that a measurement depends on.
+
+    Args:
+        paper: the folder of its experiments.
+    """
+    product, laboratory = Path(streamshed.__file__).parent, Path(__file__).parents[1]
+    folders = [product / name for name in MEASURED]
+    folders += [laboratory / name for name in MEASURING]
+    paths = [path for folder in folders for path in folder.glob("**/*.py")]
     found = hashlib.sha256()
-    for path in sorted(folder.glob("streamshed*/**/*.py")):
+    for path in sorted([*paths, *paper.glob("*.py")]):
         found.update(path.read_bytes())
     return found.hexdigest()
 

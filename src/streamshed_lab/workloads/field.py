@@ -20,7 +20,7 @@ class FieldWorkload:
 
     Section 7 of the SNJoin paper (Ali, Aref, Kamel 2005): the skew of each sensor is a whole number
     from 1 to 5, and the time between its readings is exponential. There is one sensor for each unit
-    of area, so that a larger field has more of them.
+    of area, so that a larger field has more of them, unless the area is said.
 
     The paper does not say whether sensors that are close to each other see the same values. Here
     each rank of the distribution has a grid of its own over the field, with cells of the length
@@ -33,6 +33,7 @@ class FieldWorkload:
         rate: readings per second of each sensor.
         ranks: of the distribution.
         reach: how far a value reaches; infinite, if all sensors see the same values.
+        area: of the field; as many units as there are sensors, unless said.
         seed: of all randomness.
 
     Examples:
@@ -48,6 +49,7 @@ class FieldWorkload:
     rate: float = 1.0
     ranks: int = 1_000
     reach: float = math.inf
+    area: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,11 +59,12 @@ class FieldWorkload:
         require(self.rate > 0, "rate", self.rate, "more than 0 readings per second")
         require(self.ranks >= 1, "ranks", self.ranks, "1 or more")
         require(self.reach > 0, "reach", self.reach, "more than 0")
+        require(self.area is None or self.area > 0, "area", self.area, "more than 0")
 
     @property
     def side(self) -> float:
         """The length of the square."""
-        return math.sqrt(self.sensors)
+        return math.sqrt(self.sensors if self.area is None else self.area)
 
     def positions(self) -> npt.NDArray[np.float64]:
         """Where each sensor is: x and y."""

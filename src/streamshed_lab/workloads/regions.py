@@ -14,7 +14,8 @@ from streamshed_lab.workloads.zipf import ranks
 
 NAMES = ("r1", "r2", "r3")
 CONDITIONS = ("r1.a1 = r2.a1", "r2.a2 = r3.a1")
-_SIDES = ((5, 20), (10, 10), (20, 5))
+_SHAPES = (0.5, 1.0, 2.0)
+"""How long one side of a region is, in parts of the root of its volume."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class RegionWorkload:
     Attributes:
         tuples: of each relation.
         domain: values of an attribute, numbered from 0.
-        regions: how many there are, each of 100 pairs of values: 5 × 20, 10 × 10 or 20 × 5.
+        regions: how many there are.
+        volume: pairs of values of each region, or nearly: 100 are 5 × 20, 10 × 10 or 20 × 5.
         inter: the skew over regions, z-inter.
         intra: the range of skews within regions, z-intra; each region's is drawn from it.
         offset: how far the centres of joined regions may be from each other.
@@ -51,6 +53,7 @@ class RegionWorkload:
     tuples: int = 10_000
     domain: int = 1024
     regions: int = 10
+    volume: int = 100
     inter: float = 1.0
     intra: tuple[float, float] = (1.6, 2.0)
     offset: int = 0
@@ -60,10 +63,18 @@ class RegionWorkload:
         """Refuse what cannot be generated."""
         require(self.tuples >= 1, "tuples", self.tuples, "1 or more")
         require(self.regions >= 1, "regions", self.regions, "1 or more")
-        require(self.domain >= 20, "domain", self.domain, "20 or more, the length of a region")
+        require(self.volume >= 1, "volume", self.volume, "1 or more")
+        longest = max(map(max, self._sides()))
+        least = f"{longest} or more, the length of a region"
+        require(self.domain >= longest, "domain", self.domain, least)
         require(self.inter >= 0, "inter", self.inter, "0 or more")
         require(min(self.intra) >= 0, "intra", self.intra, "two skews, 0 or more")
         require(self.offset >= 0, "offset", self.offset, "0 or more")
+
+    def _sides(self) -> list[tuple[int, int]]:
+        """The sides that regions can have."""
+        root = np.sqrt(self.volume)
+        return [(max(1, round(root * long)), max(1, round(root / long))) for long in _SHAPES]
 
     def sizes(self) -> Ints:
         """The tuples of each region, the largest first; every relation has as many."""
@@ -101,7 +112,7 @@ class RegionWorkload:
         for region in order:
             shift = generator.integers(-self.offset, self.offset + 1, 2)
             centre = np.array([centres[0][region], centres[1][region]]) + shift
-            sides = _SIDES[generator.integers(len(_SIDES))]
+            sides = self._sides()[generator.integers(len(_SHAPES))]
             values = _by_distance(sides, generator)
             skew = generator.uniform(*self.intra)
             drawn = values[ranks(generator.random(sizes[region]), len(values), skew)]

@@ -56,7 +56,8 @@ class StarWorkload:
 
     Attributes:
         tuples: of each stream, N; the times are 0, 1, 2, …
-        keys: how many values the joining attributes have, numbered from 0.
+        keys: how many values the joining attributes have, numbered from 0; or for each stream how
+            many its own has.
         facts: rows of the relation that are active at a time, |F|: pairs of values, equally likely,
             none twice.
         skews: of the Zipf distribution of the values of `r` and `s`; 0 is uniform. Which value has
@@ -77,7 +78,7 @@ class StarWorkload:
     """
 
     tuples: int = 5_000
-    keys: int = 100
+    keys: int | tuple[int, int] = 100
     facts: int = 250
     skews: tuple[float, float] = (1.0, 0.0)
     levels: int = 10
@@ -87,16 +88,21 @@ class StarWorkload:
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
         require(self.tuples >= 1, "tuples", self.tuples, "1 or more")
-        require(self.keys >= 1, "keys", self.keys, "1 or more")
+        require(min(self.domains) >= 1, "keys", self.keys, "1 or more")
         require(
             len(self.skews) == 2 and min(self.skews) >= 0, "skews", self.skews, "two, 0 or more"
         )
         require(self.levels >= 1, "levels", self.levels, "1 or more")
         require(0 <= self.churn <= 1, "churn", self.churn, "from 0 to 1")
-        most = self.keys**2 - self.replaced
+        most = self.domains[0] * self.domains[1] - self.replaced
         require(
             0 <= self.facts <= most, "facts", self.facts, f"from 0 to {most}, as no pair is twice"
         )
+
+    @property
+    def domains(self) -> tuple[int, int]:
+        """How many values the attributes of `r` and of `s` have."""
+        return (self.keys, self.keys) if isinstance(self.keys, int) else self.keys
 
     @property
     def replaced(self) -> int:
@@ -113,13 +119,14 @@ class StarWorkload:
         tables = {}
         for number, (name, attribute) in enumerate([("r", "a"), ("s", "b")]):
             generator = np.random.default_rng([self.seed, 5, number])
-            ranking = generator.permutation(self.keys)
-            drawn = ranks(generator.random(self.tuples), self.keys, self.skews[number])
+            keys = self.domains[number]
+            ranking = generator.permutation(keys)
+            drawn = ranks(generator.random(self.tuples), keys, self.skews[number])
             values = ranking[drawn]
-            frequency = np.bincount(values, minlength=self.keys)
-            rarest_last = np.lexsort((generator.random(self.keys), -frequency))
-            level = np.empty(self.keys, np.int64)
-            level[rarest_last] = 1 + np.arange(self.keys) * self.levels // self.keys
+            frequency = np.bincount(values, minlength=keys)
+            rarest_last = np.lexsort((generator.random(keys), -frequency))
+            level = np.empty(keys, np.int64)
+            level[rarest_last] = 1 + np.arange(keys) * self.levels // keys
             tables[name] = _stream(attribute, values, level[values])
         return tables
 
@@ -132,11 +139,12 @@ class StarWorkload:
         """
         generator = np.random.default_rng([self.seed, 6])
         replaced = self.replaced
-        pairs = generator.choice(self.keys**2, self.facts + replaced, replace=False)
+        one, other = self.domains
+        pairs = generator.choice(one * other, self.facts + replaced, replace=False)
         changes = np.sort(generator.integers(0, self.tuples, replaced))
         begin = np.concatenate([np.full(self.facts, -1), changes])
         end = [*changes.tolist(), *[None] * self.facts]
-        return _relation(pairs // self.keys, pairs % self.keys, begin, end)
+        return _relation(pairs // other, pairs % other, begin, end)
 
 
 def _stream(attribute: str, values: npt.ArrayLike, importance: npt.ArrayLike) -> pa.Table:

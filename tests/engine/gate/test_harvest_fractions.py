@@ -19,7 +19,7 @@ from streamshed.engine.gate.harvest_fractions import (
     greedy,
 )
 from streamshed.engine.gate.random_drop import best_rates
-from streamshed_lab.experiments.harvesting import example_of_figure_4, random_directions
+from streamshed_lab.experiments.grubjoin.harvesting import example_of_figure_4, random_directions
 
 Numbers = npt.NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from streamshed.engine.gate.throttle_state import NEXT_DUE, POPPED, PUSHED, SPEN
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block, Operator
 from streamshed.ledger import Ledger
-from streamshed_lab.experiments.pacing import watched
+from streamshed_lab.experiments.grubjoin.pacing import watched
 from streamshed_lab.workloads import LaggingWorkload
 
 NAMES = ["s1", "s2", "s3"]

@@ -15,7 +15,7 @@ from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block, Operator
-from streamshed_lab.experiments.pacing import watched
+from streamshed_lab.experiments.grubjoin.pacing import watched
 
 NAMES = ["a", "b", "c"]
 SECOND = 1_000_000

@@ -1,21 +1,26 @@
 """The experiments on GrubJoin run, on a small scale, and say what they found."""
 
 import json
+from collections import namedtuple
 
 import pytest
 
+import streamshed as ss
 from streamshed_lab.experiments import grubjoin
-from streamshed_lab.experiments.harvesting import Scale
-from streamshed_lab.experiments.pacing import epsilon_join, taken_in_turn, watched
-from streamshed_lab.experiments.scenes import random_scenes, watch_scenes
+from streamshed_lab.experiments.grubjoin.charging import Charge, at_charge, repeated, repeated_cost
+from streamshed_lab.experiments.grubjoin.disaster import Claims
+from streamshed_lab.experiments.grubjoin.harvesting import Scale
+from streamshed_lab.experiments.grubjoin.output import ALONE, capacity, compared, work
+from streamshed_lab.experiments.grubjoin.pacing import epsilon_join, taken_in_turn, watched
+from streamshed_lab.experiments.grubjoin.scenes import random_scenes, watch_scenes
 
 TINY = Scale(
     runs=5, seeds=(1,), throttles=(0.1, 0.8), rates=(100, 200), parts=(2.0, 10.0),
-    intervals=(2.0, 8.0), videos=1,
+    intervals=(2.0, 8.0), videos=1, shed=(0.0, 0.3, 0.9),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("figure", ["4", "7", "8", "11"])
+@pytest.mark.parametrize("figure", ["4", "7", "8", "11", "17"])
 def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
     monkeypatch.setattr(grubjoin.PAPER, "quick", TINY)
     claims = grubjoin.run(tmp_path, quick=True, figures=[figure])
@@ -31,7 +36,7 @@ def test_the_other_figures_do_too(figure, monkeypatch, tmp_path):
 
 
 def test_rows_that_wait_are_processed_when_they_are_taken():
-    streams = grubjoin.work("aligned", 40.0, 1, seconds=23.0)
+    streams = work("aligned", 40.0, 1, seconds=23.0)
     tables = streams.tables()
 
     def throttled(comparisons):
@@ -51,13 +56,44 @@ def test_harvesting_beats_dropping_at_equal_comparisons(monkeypatch, tmp_path):
     monkeypatch.setattr(grubjoin.PAPER, "quick", TINY)
     for claim in grubjoin.run(tmp_path, quick=True, figures=[11]):
         for outcome in claim.outcomes:
-            if outcome.reading["throttle"] == "by work":
+            if outcome.reading == {"throttle": "by work", "charged": ALONE}:
                 assert all(cell.holds or cell.value > cell.low for cell in outcome.cells)
+
+
+def test_results_and_adaptations_that_are_charged_leave_fewer_comparisons():
+    streams = work("aligned", 200.0, 1, seconds=30.0)
+    limit, length = capacity(), 10.0
+
+    def run(comparisons):
+        said = epsilon_join(streams.names).throttle(comparisons_per_second=comparisons)
+        (span,) = watched(said, streams.tables(), [20.0, 30.0])
+        return span
+
+    free = at_charge(run, limit, length, Charge())
+    charged = at_charge(run, limit, length, Charge(result=10.0, adaptation=True), lost=0.1)
+    assert charged.comparisons < 0.9 * free.comparisons
+    work_done = (charged.comparisons + 10.0 * charged.results) / length
+    assert work_done == pytest.approx(0.9 * limit, rel=0.25)
+
+
+def test_a_condition_that_is_repeated_is_evaluated_each_time():
+    """The compiler must not see that it is the same."""
+    row = namedtuple("row", "value times")
+    assert repeated(row(1.0, 3), row(1.5, 3))
+    assert not repeated(row(1.0, 3), row(2.5, 3))
+    assert repeated_cost(1) == 1.0
+    assert repeated_cost(10) > repeated_cost(2) > 1.0
+
+
+def test_claims_follow_events_of_their_agents():
+    tables = Claims(following=1.0, seed=1).tables()
+    join = ss.join(*tables).on(ss.near("agent", 0.0)).within(3600, time="time")
+    assert join.count(tables).results >= 0.99 * tables["claims"].num_rows
 
 
 @pytest.mark.slow
 def test_both_are_given_the_same_comparisons():
-    found = grubjoin.compared(grubjoin.work("aligned", 200.0, 1), grubjoin.capacity())
+    found = compared(work("aligned", 200.0, 1), capacity())
     assert found["work"] == pytest.approx(found["work of randomdrop"], rel=0.05)
     seen = watch_scenes(random_scenes(1), throttle=0.2)
     assert seen["comparisons"] <= 1.05 * seen["comparisons allowed"]

@@ -37,7 +37,12 @@ POLICIES: Mapping[str, Policy] = {
     "density": Density(),
 }
 """The paper's and its rivals, in both readings; `oldest` and `density` are beside them."""
-PLAIN = {"completed": "last row", "frequency": "all windows", "processor": "unlimited"}
+PLAIN = {
+    "completed": "last row",
+    "frequency": "all windows",
+    "processor": "unlimited",
+    "tables": "of what is held",
+}
 """How the paper was read at first."""
 
 
@@ -83,7 +88,9 @@ class Scale:
     streams: tuple[int, ...] = (3, 4, 5, 6, 7)
     timed_tuples: int = 80_000
     rounds: int = 7
+    domain: int = 2_000_000
     normal_tuples: int = 4_000
+    counted_tuples: int = 10_000
     variances: tuple[float, ...] = (15.0, 20.0, 25.0, 30.0, 35.0)
     deviations: tuple[float, ...] = (15.0, 25.0, 35.0)
     real_memories: tuple[int, ...] = (150, 200, 250, 300, 350)
@@ -100,7 +107,9 @@ QUICK = Scale(
     streams=(3, 5, 7),
     timed_tuples=10_000,
     rounds=5,
+    domain=500_000,
     normal_tuples=1_000,
+    counted_tuples=2_000,
     variances=(15.0, 35.0),
     deviations=(),
     real_memories=(150, 250, 350),

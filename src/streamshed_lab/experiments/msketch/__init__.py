@@ -8,8 +8,11 @@ what is tested. Where it is silent, this was decided:
   independently next to none meet.
 * **Ties and refusals** are as `docs/meaning.md` says: of equal rows the one that arrived first
   leaves, and a newcomer that promises less than all is refused.
-* **BJoin** is `pairwise`, in the order (R1 ⋈ R2) ⋈ R3. It knows of its partner's values from the
-  same tumbling windows as the sketches.
+* **The volume** of regions is 100, as the paper's table says, or more (`volume`).
+* **Memory** is of each window, or of all windows together, and goes where it is of use (`memory`).
+* **BJoin** is `pairwise`, in the order (R1 ⋈ R2) ⋈ R3, and in figure 2 in the other one too. It
+  knows of its partner's values from the same tumbling windows as the sketches. R3 stands by its
+  partners in R2, not by those in the results of R1 ⋈ R2, which no policy here counts.
 * **Expectations below one result**: what a row has made is compared with what is expected of it, at
   least one result (figure 7). Estimates of sketches can be negative.
 * **Time** (figure 3) is that of the loop, processor time, per tuple, the least of some rounds.
@@ -24,7 +27,8 @@ what is tested. Where it is silent, this was decided:
   a queue of ten for each stream, of which the join takes in turn.
 * **Windowed aggregates** (figure 7): of R1.A2, over the results of the last 500 s, every 50 s.
   Where the sample has no result in a window there is nothing to compare, and the window is left
-  out; how many are is measured too.
+  out; how many are is measured too. Windows inside a region and near a change of region are looked
+  at apart, and together (`windows`).
 * **Census** (figure 8): the surveys of October 2003 to 2004 are not to be had. Those of 1994, 1995
   and 2004 are, with age and years of education; they have no times, and are replayed row by row, a
   row a second, each in turn. The figure is left out where there is no such data.

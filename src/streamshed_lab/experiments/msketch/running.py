@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import streamshed as ss
 from streamshed.policies import Oldest, Pairwise, Policy, Random, Sketch
 from streamshed_lab.experiments.report import Row, markdown_table, summarise
-from streamshed_lab.experiments.verdicts import Claim, judge
+from streamshed_lab.experiments.verdicts import Claim, Reading, judge
 from streamshed_lab.workloads.regions import CONDITIONS, NAMES, RegionWorkload
 
 WINDOW = 500
@@ -26,10 +26,22 @@ SUBSET: Mapping[str, Policy] = {
     "Aging": Oldest(),
     "Rand": Random(),
 }
-PLAIN = {"queue": "shared, by results added", "gap": "times as many, of shares"}
+ORDERS = {"(R1 ⋈ R2) ⋈ R3": NAMES, "R1 ⋈ (R2 ⋈ R3)": NAMES[::-1]}
+"""Sequences of binary joins, as the order of streams: each is joined with the first that it can."""
+IN_TURN, LAST_TWO = ORDERS
+OTHER_BJOIN = f"BJoin, {LAST_TWO}"
+PLAIN = {
+    "queue": "shared, by results added",
+    "gap": "times as many, of shares",
+    "volume": "100",
+    "memory": "of each window",
+    "windows": "all",
+}
 """How the paper was read at first."""
 ABOUT = 0.2
 ALIKE = "About is taken as: within a fifth."
+ANY = Reading()
+MORE = "More is taken as: a larger mean."
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,9 @@ class Scale:
     tuples: int = 10_000
     regions: int = 10
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+    samples: tuple[int, ...] = tuple(range(1, 21))
     memories: tuple[int, ...] = tuple(PARTS)
+    volumes: tuple[int, ...] = (100, 1_000, 10_000)
     census: int = 50_000
     rounds: int = 3
 
@@ -47,19 +61,36 @@ class Scale:
 FULL = Scale()
 
 QUICK = Scale(
-    tuples=1_500, regions=3, seeds=(1, 2, 3), memories=(8, 42, 126), census=3_000, rounds=2
+    tuples=1_500,
+    regions=3,
+    seeds=(1, 2, 3),
+    samples=(1, 2, 3, 4, 5),
+    memories=(8, 42, 126),
+    volumes=(100, 1_000),
+    census=3_000,
+    rounds=2,
 )
 
 
-def region_join(seed: int, late: int = 0) -> ss.Join:
-    """The paper's query, without a budget; rows may be taken so many seconds out of order."""
-    join = ss.join(*NAMES).on(*CONDITIONS)
+def region_join(seed: int, late: int = 0, order: str = IN_TURN) -> ss.Join:
+    """The paper's query, without a budget.
+
+    Args:
+        seed: of what policies decide by lot.
+        late: so many seconds rows may be taken out of order.
+        order: of binary joins, where a policy goes by one of `ORDERS`.
+    """
+    join = ss.join(*ORDERS[order]).on(*CONDITIONS)
     return join.within(WINDOW, time="time", late=late, clock="max").seed(seed)
 
 
-def region_work(scale: Scale, intra: tuple[float, float], seed: int) -> RegionWorkload:
+def region_work(
+    scale: Scale, intra: tuple[float, float], seed: int, volume: int = 100
+) -> RegionWorkload:
     """The paper's data."""
-    return RegionWorkload(tuples=scale.tuples, regions=scale.regions, intra=intra, seed=seed)
+    return RegionWorkload(
+        tuples=scale.tuples, regions=scale.regions, volume=volume, intra=intra, seed=seed
+    )
 
 
 def ranged(intra: tuple[float, float]) -> str:
@@ -125,30 +156,38 @@ class Compared:
             ],
         )
 
-    def beats(
-        self, figure: str, says: str, pairs: Sequence[tuple[str, str]], why: str = ""
-    ) -> Claim:
-        """Judge that the first of each pair has the larger mean, in every setting."""
+    def more(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        said: Reading = ANY,
+    ) -> dict[Reading, bool]:
+        """Whether the first of each pair has the larger mean, setting by setting, in a reading."""
         means = self.means()
-        held = {
-            f"{one} over {other}, {self.setting} {setting} ({self.won(setting, one, other)})": (
-                means[setting, one] > means[setting, other]
-            )
+        return {
+            said.at(
+                f"{one} over {other}, {self.setting} {setting} ({self.won(setting, one, other)})"
+            ): means[setting, one] > means[setting, other]
             for one, other in pairs
             for setting in self.settings()
         }
-        return judge(figure, says, self.table(), held, why, "More is taken as: a larger mean.")
 
-    def about(
-        self, figure: str, says: str, pairs: Sequence[tuple[str, str]], why: str = ""
-    ) -> Claim:
-        """Judge that the two of each pair are about equal, in every setting."""
+    def alike(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        said: Reading = ANY,
+    ) -> dict[Reading, bool]:
+        """Whether the two of each pair are about equal, setting by setting, in a reading."""
         means = self.means()
-        held = {
-            f"{one} and {other}, {self.setting} {setting}": (
+        return {
+            said.at(f"{one} and {other}, {self.setting} {setting}"): (
                 abs(means[setting, one] / means[setting, other] - 1) <= ABOUT
             )
             for one, other in pairs
             for setting in self.settings()
         }
-        return judge(figure, says, self.table(), held, why, ALIKE)
+
+    def beats(
+        self, figure: str, says: str, pairs: Sequence[tuple[str, str]], why: str = ""
+    ) -> Claim:
+        """Judge that the first of each pair has the larger mean, in every setting."""
+        return judge(figure, says, self.table(), self.more(pairs), why, MORE)

@@ -46,10 +46,9 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    sizes=(200, 600, 1_000, 2_000),
     swept=(1_000,),
-    seconds=90.0,
-    warm_up=70.0,
+    seconds=80.0,
+    warm_up=65.0,
     seeds=(1,),
     sweeps=(1,),
 )
@@ -62,12 +61,14 @@ class Setting:
     Attributes:
         reach: how far a value reaches, in cluster ranges.
         within: the cluster range, in units of the base; negative, in sides of the field.
+        fixed: whether all networks are in the largest one's field.
         network: how heads work.
         relevance: how they learn.
     """
 
     reach: float = 0.75
     within: float = 1.0
+    fixed: bool = False
     network: Network = field(default_factory=lambda: Network(latency=0.1, sampled=16))
     relevance: Relevance = field(default_factory=Relevance)
 
@@ -82,9 +83,9 @@ class Setting:
 
 @lru_cache(maxsize=1)
 def _readings(
-    sensors: int, seconds: float, reach: float, seed: int
+    sensors: int, seconds: float, reach: float, area: float | None, seed: int
 ) -> tuple[FieldWorkload, pa.Table]:
-    work = FieldWorkload(sensors=sensors, seconds=seconds, reach=reach, seed=seed)
+    work = FieldWorkload(sensors=sensors, seconds=seconds, reach=reach, area=area, seed=seed)
     return work, work.table()
 
 
@@ -98,7 +99,8 @@ def measure(
     scale: Scale, setting: Setting, technique: str, sensors: int, seed: int, limited: bool = True
 ) -> Row:
     """Run a network over a field; one row of what was measured (both figures ask for some)."""
-    work, table = _readings(sensors, scale.seconds, setting.reach * RANGE, seed)
+    area = float(LARGEST) if setting.fixed else None
+    work, table = _readings(sensors, scale.seconds, setting.reach * RANGE, area, seed)
     within = setting.within * RANGE if setting.within > 0 else -setting.within * work.side
     clusters = _clusters(work, within)
     network = replace(

@@ -16,7 +16,10 @@ class Scale:
         facts: rows of the relation, where the time is measured.
         rounds: of measuring the time.
         online: M, in the online experiments.
-        values: how many the joining attributes have, in the online experiments.
+        values: how many the joining attributes have, of both streams or of each, in the online
+            experiments.
+        tuning: seeds by which the constants of DGL are chosen; none of those that count.
+        churn: parts of the relation that are replaced while the streams run.
     """
 
     tuples: int = 5_000
@@ -25,11 +28,19 @@ class Scale:
     facts: tuple[int, ...] = (50, 100, 250, 500, 750, 1000)
     rounds: int = 3
     online: tuple[int, ...] = (10, 20, 40, 60, 80, 100)
-    values: tuple[int, ...] = (50, 100)
+    values: tuple[int | tuple[int, int], ...] = (50, 100, (50, 200))
+    tuning: tuple[int, ...] = (101, 102, 103)
+    churn: tuple[float, ...] = (0.0, 0.5, 1.0)
 
 
 FULL = Scale()
 
 QUICK = Scale(
-    seeds=(1, 2, 3), memories=(4, 10, 20), facts=(50, 250, 1000), online=(10, 40, 100), values=(50,)
+    seeds=(1, 2),
+    memories=(4, 10, 20),
+    facts=(50, 250, 1000),
+    online=(10, 40, 100),
+    values=(50, (50, 200)),
+    tuning=(101,),
+    churn=(0.0, 1.0),
 )

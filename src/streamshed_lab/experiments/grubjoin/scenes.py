@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import streamshed as ss
+from streamshed_lab.experiments.grubjoin.harvesting import Scale
+from streamshed_lab.experiments.report import Report, Row, stem
+from streamshed_lab.experiments.verdicts import Claim, judge
 
 WIDE = 512
 LENGTH, WINDOW = 7200, 3600
@@ -88,3 +91,24 @@ def _seen(results: pa.Table) -> int:
     one, other = (pc.struct_field(results[name], "event") for name in ("abc", "cnn"))
     same = pc.and_(pc.equal(one, other), pc.greater_equal(one, 0))
     return int(pc.count_distinct(one.filter(same)).as_py())
+
+
+def video(scale: Scale, report: Report) -> list[Claim]:
+    """Events in two streams of vectors: how many are missed."""
+    runs: list[Row] = []
+    for seed in range(scale.videos):
+        report.progress(f"events in vectors, {seed + 1} of {scale.videos}")
+        runs.append({"seed": seed} | watch_scenes(random_scenes(seed), throttle=0.2))
+    report.runs(stem("video", "events", wide=512, throttle=0.2), runs)
+    ours = sum(row["missed by grubjoin"] for row in runs)
+    theirs = sum(row["missed by dropping"] for row in runs)
+    events = sum(row["events"] for row in runs)
+    return [
+        judge(
+            "video",
+            "GrubJoin misses no event, random dropping about 15 %",
+            f"Of {events} events GrubJoin misses {ours}, random dropping {theirs}"
+            f" ({theirs / events:.0%}), at equal comparisons: a fifth of the full join's.",
+            {"none missed": ours == 0, "dropping misses more": theirs > ours},
+        )
+    ]
