@@ -21,7 +21,7 @@ from streamshed_lab.experiments.report import Paper, Record, markdown_table
 from streamshed_lab.experiments.verdicts import Claim, Tally, tally
 
 STORED = Path(__file__).parents[1] / "verdicts.json"
-"""The verdicts of the last full run, in the repository."""
+"""The verdicts that are kept, in the repository."""
 COLUMNS = 3
 """Panels of a chart side by side."""
 
@@ -66,7 +66,7 @@ def write_verdicts(path: Path, told: Record) -> Path:
 
 
 def stored_verdicts() -> Record:
-    """The verdicts of the last full run."""
+    """The verdicts that are kept."""
     found: Record = json.loads(STORED.read_text(encoding="utf-8"))
     return found
 
@@ -108,11 +108,17 @@ def verdicts_markdown(told: Record) -> str:
     parts = [markdown_table(heads, counts)]
     for paper in told.values():
         rows = [
-            [_figure_name(claim.figure), _one_line(claim.says), claim.outcome]
+            [_figure_name(claim.figure), _one_line(claim.says), _one_line(_verdict(claim))]
             for claim in _claims(paper["figures"])
         ]
         parts += ["", f"## {paper['title']}", "", markdown_table(["figure", "claim", "here"], rows)]
     return "\n".join(parts) + "\n"
+
+
+def _verdict(claim: Claim) -> str:
+    """How much of a claim holds, and under which readings."""
+    ours = " (ours, not the paper's)" if claim.ours else ""
+    return "; ".join(filter(None, (claim.outcome, claim.readings))) + ours
 
 
 def _made_at(figures: Sequence[Record], all_of_them: int) -> str:
@@ -170,7 +176,8 @@ def _figure_parts(figure: Record) -> list[Part]:
         rows.append(
             [
                 html.escape(claim.says + ours),
-                f'<span class="{shade}">{html.escape(claim.outcome)}</span>',
+                f'<span class="{shade}">{html.escape(claim.outcome)}</span>'
+                + (f"<p>{html.escape(claim.readings)}</p>" if claim.readings else ""),
                 f"{said}<details><summary>readings and cells</summary><ul>{readings}</ul></details>"
                 + (f"<details><summary>measured</summary>{measured}</details>" if measured else ""),
             ]
@@ -278,7 +285,9 @@ def _markdown(text: str) -> str:
 
 
 def _figure_name(figure: str) -> str:
-    return f"Figure {figure}" if figure[0].isdigit() else figure.capitalize()
+    if figure[0].isdigit():
+        return f"Figure {figure}"
+    return f"Table {figure}" if figure == "II" else figure.capitalize()
 
 
 def _one_line(text: str) -> str:

@@ -144,6 +144,28 @@ class Claim:
         there = sum(cell.holds for cell in cells)
         return f"fails (holds in {there} of {len(cells)} cells)" if there else "fails"
 
+    @property
+    def readings(self) -> str:
+        """Which answers it needs to hold, or which were tried if it holds under none, in words.
+
+        Examples:
+            >>> tried = {reading(spread=s, orders=o): o == "2" for s in "59" for o in "12"}
+            >>> judge("5", "A beats B", "", tried).readings
+            'with orders 2'
+            >>> judge("5", "A beats B", "", dict.fromkeys(tried, False)).readings
+            'tried: spread 5 or 9; orders 1 or 2'
+        """
+        held = [outcome for outcome in self.outcomes if outcome.holds]
+        if len(self.outcomes) == 1 or len(held) == len(self.outcomes):
+            return ""
+        answers = _answers(self.outcomes)
+        if not held:
+            return "tried: " + _in_words(answers)
+        needed = {
+            name: among for name, among in _answers(held).items() if len(among) < len(answers[name])
+        }
+        return f"with {_in_words(needed)}" if needed else ""
+
     def to_json(self) -> dict[str, Any]:
         """The claim as data, with what follows from it."""
         found = asdict(self) | {"holds": self.holds, "outcome": self.outcome}
@@ -272,13 +294,22 @@ def tally(claims: Sequence[Claim], plain: Mapping[str, str] | None = None) -> Ta
     )
 
 
+def _answers(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
+    """The answers of some readings, by question, each once."""
+    found: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        for name, answer in outcome.reading.items():
+            if answer not in found.setdefault(name, []):
+                found[name].append(answer)
+    return found
+
+
+def _in_words(answers: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{name} {' or '.join(among)}" for name, among in answers.items())
+
+
 def _readings(claims: Iterable[Claim]) -> Iterator[dict[str, str]]:
     """All combinations of answers to what the paper leaves open."""
-    answers: dict[str, list[str]] = {}
-    for claim in claims:
-        for outcome in claim.outcomes:
-            for name, answer in outcome.reading.items():
-                if answer not in answers.setdefault(name, []):
-                    answers[name].append(answer)
+    answers = _answers(outcome for claim in claims for outcome in claim.outcomes)
     for chosen in product(*answers.values()):
         yield dict(zip(answers, chosen, strict=True))

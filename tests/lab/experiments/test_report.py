@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
 from streamshed import StreamshedError
-from streamshed_lab.experiments import page
+from streamshed_lab.experiments import keeping, page
 from streamshed_lab.experiments.report import Paper, Report, stem, summarise
 from streamshed_lab.experiments.verdicts import Claim, Number, judge, near, reading, tally
 
@@ -80,6 +82,12 @@ def test_a_claim_is_judged_reading_by_reading_and_cell_by_cell():
     cells = judge("8", "x", "y", {"a": True, "b": False})
     assert cells.outcome == "fails (holds in 1 of 2 cells)"
     assert judge("8", "x", "y", {"a": False}).outcome == "fails"
+
+
+def test_a_claim_names_the_readings_that_it_needs():
+    assert CLAIMS[0].readings == ""
+    assert CLAIMS[1].readings == "with spread near"
+    assert judge("8", "x", "y", {NEAR: False, FAR: False}).readings == "tried: spread near or far"
 
 
 def test_claims_are_read_back_as_written():
@@ -159,12 +167,34 @@ def test_verdicts_are_data_and_are_quoted_from_them(written, paper):
     quoted = page.verdicts_markdown(told)
     counts = "| A paper & more | 3 | 1 | 2 (spread near) | 2 | 3 of 5 | 1 of 1 figures, 1 quick; "
     assert counts in quoted
-    assert "| Figure 6 | b \\| a | holds under 1 of 2 readings |" in quoted
+    assert "| Figure 6 | b \\| a | holds under 1 of 2 readings; with spread near |" in quoted
 
 
 def test_the_stored_verdicts_are_those_that_the_docs_quote(pytestconfig):
     written = (pytestconfig.rootpath / "docs" / "papers.md").read_text(encoding="utf-8")
-    assert page.verdicts_markdown(page.stored_verdicts()) in written
+    assert written == keeping.page_of(page.stored_verdicts())
+
+
+def test_a_run_that_is_kept_takes_the_place_of_its_figures(tmp_path, paper, monkeypatch):
+    monkeypatch.setattr(keeping, "PAPERS", {"a": "of tests"})
+    monkeypatch.setattr(keeping, "lab_module", lambda name: SimpleNamespace(PAPER=paper))
+    stored, docs, run = (tmp_path / name for name in ("kept.json", "papers.md", "run.json"))
+
+    def keep(quick, says):
+        monkeypatch.setattr(sys.modules[__name__], "CLAIMS", [judge("5", says, "", {"": True})])
+        paper.record("5", tmp_path / "a", quick=quick, again=True)
+        page.write_verdicts(
+            run, page.verdicts(page.read_records(tmp_path, {"a": paper}), {"a": paper})
+        )
+        keeping.main([str(run)], stored, docs)
+        (figure,) = json.loads(stored.read_text(encoding="utf-8"))["a"]["figures"]
+        return figure["quick"], figure["claims"][0]["says"]
+
+    assert keep(True, "a beats b") == (True, "a beats b")
+    assert keep(False, "a beats b") == (False, "a beats b")
+    assert keep(True, "a beats b") == (False, "a beats b")  # a quick run does not replace it
+    assert keep(True, "b beats a") == (True, "b beats a")  # but one of other claims does
+    assert "| Figure 5 | b beats a | holds |" in docs.read_text(encoding="utf-8")
 
 
 BROWSER = next(

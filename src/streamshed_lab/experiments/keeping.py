@@ -1,0 +1,90 @@
+"""Keep a run: `python -m streamshed_lab.experiments.keeping results/verdicts.json`.
+
+Figures of the run take the place of those that were kept before; figures that were not run stay as
+they are, with their own commits and dates. A quick run does not take the place of a full one,
+unless that is of other claims. Then docs/papers.md is written from what is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from streamshed_lab.commands import PAPERS
+from streamshed_lab.experiments.page import STORED, verdicts_markdown, write_verdicts
+from streamshed_lab.experiments.report import Record
+from streamshed_lab.experiments.verdicts import Claim, tally
+from streamshed_lab.modules import lab_module
+
+DOCS = Path(__file__).parents[3] / "docs" / "papers.md"
+
+_HEAD = """# The papers' claims
+
+What the five papers say, and what became of it here. A *reading* answers what a paper leaves open
+(how far apart a key's rows are, which rows a statistic counts, what a queue ranks by); a claim
+holds under a reading if it holds in every cell of the paper's figure. Numbers agree within a
+tolerance on both sides: "up to 65 %" is not confirmed by 561 %. The best single reading is the one
+under which most claims of a paper hold at once; *as first read* is how we read the paper before
+others were tried. A claim that holds under some readings only says which answers it needs, and one
+that holds under none which were tried.
+
+`streamshed reproduce` measures anew, and writes `results/verdicts.json` and `results/report.html`.
+To keep a run: `python -m streamshed_lab.experiments.keeping results/verdicts.json` puts it into
+`src/streamshed_lab/verdicts.json`, which has each claim with its readings, cells, numbers,
+tolerances and reasons, and writes this page; `streamshed reproduce --stored` prints the tables
+below. The last column says how many figures were run, and how many of these quickly: with fewer
+seeds and settings. Take the verdicts of quick runs as leads.
+
+"""
+
+
+def kept_with(kept: Record, run: Record) -> Record:
+    """What is kept once a run is put into it."""
+    found: Record = {}
+    for name, module in PAPERS.items():
+        if name not in kept and name not in run:
+            continue
+        paper = lab_module(module).PAPER
+        by_figure = {one["figure"]: one for one in kept.get(name, {}).get("figures", [])}
+        for one in run.get(name, {}).get("figures", []):
+            if _replaces(one, by_figure.get(one["figure"])):
+                by_figure[one["figure"]] = one
+        figures = [by_figure[figure] for figure in paper.figures if figure in by_figure]
+        claims = [Claim.from_json(claim) for figure in figures for claim in figure["claims"]]
+        found[name] = {
+            "title": paper.title,
+            "figures_of_paper": len(paper.figures),
+            "tally": asdict(tally(claims, paper.plain)),
+            "figures": figures,
+        }
+    return found
+
+
+def _replaces(one: Record, other: Record | None) -> bool:
+    """Whether a figure takes the place of another: not if it is quick, and the other is as new."""
+    if other is None or not one["quick"] or other["quick"]:
+        return True
+    said = [[claim["says"] for claim in figure["claims"]] for figure in (one, other)]
+    return said[0] != said[1]
+
+
+def page_of(kept: Record) -> str:
+    """The page of docs."""
+    return _HEAD + verdicts_markdown(kept)
+
+
+def main(runs: list[str], stored: Path = STORED, docs: Path = DOCS) -> None:
+    """Put runs into what is kept, and write the page."""
+    kept: Record = {}
+    if stored.exists():
+        kept = json.loads(stored.read_text(encoding="utf-8"))
+    for run in runs:
+        kept = kept_with(kept, json.loads(Path(run).read_text(encoding="utf-8")))
+    write_verdicts(stored, kept)
+    docs.write_text(page_of(kept), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
