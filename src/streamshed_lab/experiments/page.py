@@ -28,6 +28,7 @@ COLUMNS = 3
 _STYLE = """<style>
 .verdicts td, .verdicts th { text-align: left; vertical-align: top; }
 .yes { color: light-dark(#17692b, #6fd48a); } .no { color: light-dark(#9b1c1c, #ff9a9a); }
+.some { color: light-dark(#7a5200, #f0c060); } .verdicts p { margin: .25rem 0; }
 details { margin: .25rem 0; } h3 { margin-top: 2.5rem; } .about { color: #888; }
 @media print { details > * { display: block; } figure, tr { break-inside: avoid; } }
 </style>"""
@@ -165,7 +166,8 @@ def _figure_parts(figure: Record) -> list[Part]:
     rows, last = [], ""
     for told in figure["claims"]:
         claim = Claim.from_json(told)
-        shade = "yes" if claim.holds else "no"
+        some = any(outcome.holds for outcome in claim.outcomes)
+        shade = "yes" if claim.holds else "some" if some else "no"
         measured = "" if claim.measured == last else _markdown(claim.measured)
         last = claim.measured
         readings = "".join(_outcome_line(one) for one in told["outcomes"])
@@ -215,15 +217,16 @@ def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
     rows = chart["rows"]
     numeric = all(isinstance(row["x"], int | float) for row in rows)
     scale = alt.Scale(type="symlog") if chart["log"] else alt.Scale(zero=True)
-    many = sorted({row["panel"] for row in rows if row["panel"]})
-    width = 240 if many else 420
+    many = list(dict.fromkeys(row["panel"] for row in rows if row["panel"]))
+    width = 220 if many else 480
     kind: Literal["quantitative", "ordinal"] = "quantitative" if numeric else "ordinal"
-    x = alt.X("x", type=kind, title=chart["x"])
+    axis = alt.Axis(tickCount=5, labelOverlap=True)
+    x = alt.X("x", type=kind, title=chart["x"], axis=axis if numeric else alt.Axis(labelAngle=0))
     x = x.scale(zero=False) if numeric else x.sort(None)
     y = alt.Y("y:Q", title=chart["y"], scale=scale)
     lines = list(dict.fromkeys(row["line"] for row in rows))
     chosen = alt.selection_point(fields=["line"], bind="legend")
-    color = alt.Color("line:N", title=None, sort=lines)
+    color = alt.Color("line:N", title=None, scale=_colors(lines), legend=_LEGEND)
     base = alt.Chart().encode(
         x=x, color=color, opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12))
     )
@@ -240,7 +243,7 @@ def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
         .mark_rule()
         .encode(y=alt.Y("low:Q", title=chart["y"]), y2="high:Q"),
         base.transform_filter("datum.kind == 'paper'")
-        .mark_point(shape="cross", size=90, filled=True)
+        .mark_point(shape="cross", size=160, filled=True)
         .encode(y=y, tooltip=told),
     ]
     layered = alt.layer(*layers).properties(width=width, height=200)
@@ -248,15 +251,38 @@ def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
     if many:
         facet = alt.Facet("panel:N", title=None, sort=many)
         picture: Any = layered.facet(facet=facet, columns=COLUMNS, data=data)
-        picture = picture.resolve_scale(y="independent")
+        picture = picture.resolve_scale(y="independent").resolve_axis(x="independent")
     else:
         picture = layered.properties(data=data)
-    heading = alt.Title(title, subtitle="Click a name to see its line alone.")
+    heading = alt.Title(title, subtitle=_subtitle({row["kind"] for row in rows}))
     described = f"{title} {chart['y']} by {chart['x']}: {', '.join(lines)}."
-    shown: alt.TopLevelMixin = picture.add_params(chosen).properties(
-        title=heading, description=described
-    )
+    picture = picture.add_params(chosen).properties(title=heading, description=described)
+    shown: alt.TopLevelMixin = picture.configure_axis(gridOpacity=0.3)
     return shown
+
+
+def _subtitle(kinds: set[str]) -> str:
+    """How a chart is read."""
+    told = ["Click a name to see its line alone."]
+    told += ["Dashed: the exact result."] if "exact" in kinds else []
+    told += ["Crosses: the paper's numbers."] if "paper" in kinds else []
+    return " ".join(told)
+
+
+_LEGEND = alt.Legend(orient="top", columns=4, labelLimit=0, symbolStrokeWidth=3)
+_EXACT = "#888888"
+"""The colour of the exact result: that of no policy."""
+_COLORS = (
+    *("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b", "#eeca3b", "#b279a2", "#ff9da6"),
+    *("#9d755d", "#1b9e9e", "#8c6bb1", "#c0ca33", "#d81b60", "#6d8fd6"),
+)
+
+
+def _colors(lines: Sequence[str]) -> alt.Scale:
+    """A colour for each line, by its place."""
+    others = [line for line in lines if line != "exact"]
+    place = {line: _COLORS[number % len(_COLORS)] for number, line in enumerate(others)}
+    return alt.Scale(domain=list(lines), range=[place.get(line, _EXACT) for line in lines])
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from streamshed_lab.experiments import msketch
+from streamshed_lab.experiments.msketch import running
 from streamshed_lab.experiments.msketch.running import Compared, Scale
 from streamshed_lab.experiments.msketch.sampling import DOMAIN, errors
+from streamshed_lab.experiments.msketch.written import results_of_bjoin
+from streamshed_lab.workloads.regions import RegionWorkload
 
-TINY = Scale(tuples=600, regions=2, seeds=(1, 2), memories=(8, 42), census=300, rounds=1)
+TINY = Scale(
+    tuples=600, regions=2, seeds=(1, 2), samples=(1, 2), memories=(8, 42), volumes=(100,),
+    census=300, rounds=1,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("figure", ["2", "3", "4", "5", "6", "7", "8"])
@@ -46,3 +52,17 @@ def test_errors_are_those_of_averages_and_quartiles():
     assert measured["average"] == pytest.approx(abs(25 - 30) / 25)
     assert measured["quartiles"] == pytest.approx((10 + 0 + 10) / 3)
     assert measured["empty"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("rows", [3, 10, 60])
+def test_bjoin_step_by_step_is_the_policy_where_r3_stands_by_r2(rows):
+    tables = RegionWorkload(tuples=400, regions=2, seed=rows).tables()
+    join = running.region_join(1).within(120, time="time", clock="max").keep(rows=rows)
+    expected = join.shed(running.SUBSET["BJoin"]).count(tables).results
+    assert results_of_bjoin(tables, 120, rows, "R2") == expected
+
+
+def test_bjoin_over_results_makes_the_same_where_nothing_is_shed():
+    tables = RegionWorkload(tuples=200, regions=2, seed=1).tables()
+    expected = running.region_join(1).count(tables).results
+    assert results_of_bjoin(tables, running.WINDOW, 1_000, "R1 ⋈ R2") == expected

@@ -12,7 +12,8 @@ what is tested. Where it is silent, this was decided:
 * **Memory** is of each window, or of all windows together, and goes where it is of use (`memory`).
 * **BJoin** is `pairwise`, in the order (R1 ⋈ R2) ⋈ R3, and in figure 2 in the other one too. It
   knows of its partner's values from the same tumbling windows as the sketches. R3 stands by its
-  partners in R2, not by those in the results of R1 ⋈ R2, which no policy here counts.
+  partners in R2; in figure 2 also by those in the results of R1 ⋈ R2
+  (`streamshed_lab.experiments.msketch.written`).
 * **Expectations below one result**: what a row has made is compared with what is expected of it, at
   least one result (figure 7). Estimates of sketches can be negative.
 * **Time** (figure 3) is that of the loop, processor time, per tuple, the least of some rounds.

@@ -30,6 +30,7 @@ ORDERS = {"(R1 ⋈ R2) ⋈ R3": NAMES, "R1 ⋈ (R2 ⋈ R3)": NAMES[::-1]}
 """Sequences of binary joins, as the order of streams: each is joined with the first that it can."""
 IN_TURN, LAST_TWO = ORDERS
 OTHER_BJOIN = f"BJoin, {LAST_TWO}"
+RESULTS_BJOIN = "BJoin, R3 with R1 ⋈ R2"
 PLAIN = {
     "queue": "shared, by results added",
     "gap": "times as many, of shares",
@@ -156,6 +157,11 @@ class Compared:
             ],
         )
 
+    def _there(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """The pairs of which both were run."""
+        ran = set(self.policies())
+        return [pair for pair in pairs if ran.issuperset(pair)]
+
     def more(
         self,
         pairs: Sequence[tuple[str, str]],
@@ -163,6 +169,7 @@ class Compared:
     ) -> dict[Reading, bool]:
         """Whether the first of each pair has the larger mean, setting by setting, in a reading."""
         means = self.means()
+        pairs = self._there(pairs)
         return {
             said.at(
                 f"{one} over {other}, {self.setting} {setting} ({self.won(setting, one, other)})"
@@ -178,6 +185,7 @@ class Compared:
     ) -> dict[Reading, bool]:
         """Whether the two of each pair are about equal, setting by setting, in a reading."""
         means = self.means()
+        pairs = self._there(pairs)
         return {
             said.at(f"{one} and {other}, {self.setting} {setting}"): (
                 abs(means[setting, one] / means[setting, other] - 1) <= ABOUT
