@@ -2,8 +2,8 @@
 
 A row is worth as many partners as its value had in the last tumbling window of what it is joined
 with. For R3 that is the result of R1 ⋈ R2, not R2 alone: a value of R2 counts as often as it was
-joined with a row of R1. The policy `pairwise` counts the rows of R2 (`third="R2"`, where this is the
-same); to count results of a part of the join is no policy's business there.
+joined with a row of R1. The policy `pairwise` counts the rows of R2 (`third="R2"`, where this is
+the same); to count results of a part of the join is no policy's business there.
 """
 
 from __future__ import annotations
