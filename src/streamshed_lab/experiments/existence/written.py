@@ -137,8 +137,10 @@ class Counted:
                 continue
             mine = window.key == key
             patterns = np.bincount(window.pattern[mine], minlength=self.full + 1)
-            self.results[other] += patterns * (made / counts[other])
-            if self.rule == "existence, completed first":
+            if self.rule == "existence":
+                self.results[other] += patterns * (made / counts[other])
+            else:  # with its first result a row is of the full pattern, as which it makes the rest
+                self.results[other] += patterns
                 window.pattern[mine] = self.full
         return made
 
