@@ -6,7 +6,8 @@ of time, shed or not, count (`among="window"`). That is known of the streams alo
 that the paper does not charge. Rows of the relation come and go; a pair of values is related once
 at most. A row of which all facts have ended is of no use, and leaves (rule 8): with
 `leaves_useless=False` it stays until it is shed or expires, to see what the rule is worth. With
-rows that are held, and the rule, this makes what the engine makes.
+rows that are held, and the rule, this makes what the engine makes; where the relation changes,
+nearly: matches are then counted by the facts that are active, whenever these began.
 """
 
 from __future__ import annotations
