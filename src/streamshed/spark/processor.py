@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from typing import Any
 
 import numpy as np

@@ -322,7 +322,7 @@ class SparkBench:
         self.session.conf.set("spark.sql.shuffle.partitions", shards)
         self.session.conf.set(_STORE, ROCKSDB)
         files = self._files(rows, batches)
-        frame = _join().stream(self._sources(files, batches), shards=shards)
+        frame = measured_join().stream(self._sources(files, batches), shards=shards)
         return self._run(frame).steady
 
     def outer(self, rows: int, batches: int, bar: float) -> Iterator[Measurement]:
