@@ -70,7 +70,7 @@ def explained(said: ss.Join, shards: int = 1) -> str:
             ["at most 1,000,000 comparisons a second"],
         ),
         (CHAIN, 4, ["a.k = b.k, b.name = c.name", "each attribute (2 × 2 for 4 shards)"]),
-        (STAR, 4, ["a.k = relation.k", "one shard", "the relation with its index"]),
+        (STAR, 4, ["a.k = relation.k", "facts are divided", "the relation with its index"]),
         (
             ss.join(by="name").on("k").within({"x": "5 s"}, otherwise="1 s", time="ts"),
             1,

@@ -288,6 +288,7 @@ def test_a_join_shows_its_methods_only():
             "count",
             "open",
             "stream",
+            "tune",
         ]
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +63,7 @@ def test_what_is_forgotten_is_still_counted(workload, restore, monkeypatch):
     assert ledger.others.arrived > 300 or workload.windows[0][0] == "last"
     assert most < 100 < len(expected.ledger)
     ours, theirs = (
-        np.sum([astuple(account) for account in accounts.values()], axis=0)
+        np.sum([astuple(replace(account, peak=0)) for account in accounts.values()], axis=0)
         for accounts in (
             ledger.accounts,
             {s: StreamLedger(**vars(e)) for s, e in expected.ledger.items()},
@@ -72,7 +72,7 @@ def test_what_is_forgotten_is_still_counted(workload, restore, monkeypatch):
     assert ours.tolist() == theirs.tolist()
     if not workload.bounded:  # otherwise it may have been without a row once
         always = expected.ledger["for ever"]
-        assert astuple(ledger.streams["for ever"]) == tuple(vars(always).values())
+        assert ledger.streams["for ever"] == StreamLedger(**vars(always))
 
 
 def test_streams_read_but_not_processed_are_not_forgotten(monkeypatch):

@@ -337,6 +337,7 @@ class TestByHand:
             at_least=2,
             keep_total=2,
             policy="output",
+            ahead=99,
         )
         outcomes = [simulate(replace(workload, seed=seed)) for seed in range(20)]
         assert all(len(outcome.results) == 1 for outcome in outcomes)

@@ -335,7 +335,8 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
         policy.front[pool * FRONT + policy.position[row]] = UNKNOWN
     drop_member(policy, core, row)
     policy.stored[key * core.settings.lanes + lane] -= 1
-    if key_count(core, key) == 0:
+    # A row that leaves for a newcomer of its own key leaves no ghost: the key is still there.
+    if key_count(core, key) == 0 and key != core.numbers[PINNED]:
         leave_ghost(policy, core, key, lane)
     elif policy.stored[key * core.settings.lanes + lane] == 0:
         _lose(policy, core, key, lane)

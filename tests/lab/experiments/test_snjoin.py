@@ -35,7 +35,7 @@ def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
     assert all(claim.says and claim.measured for claim in claims)
     record = json.loads((tmp_path / f"figure_{figure}.json").read_text(encoding="utf-8"))
     assert len(record["claims"]) == len(claims)
-    assert said
+    assert said or figure == "10"  # a table of features, of which nothing is computed
 
 
 def test_the_table_of_features_is_found_by_trying(tmp_path):

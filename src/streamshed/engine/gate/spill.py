@@ -310,6 +310,9 @@ class DiskSpill(Component):
         visitor.core.numbers[[ROWS_USED, KEYS_USED]] = 0
         largest = max(partition.size for partition in partitions)
         visitor.make_room(largest, on_the_way=0)  # a large table takes long to clear
+        if self.plan.windows is not None:  # a column names the streams, and they come to the join
+            known = self.join.ingest.names.size
+            visitor.core.sweep[:known] = self.join.core.sweep[:known]
         return as_batch(rows, self.plan.weighed)
 
     def _leaving(self, rows: Records, partitions: list[Partition]) -> tuple[Ints, Ints]:
