@@ -242,7 +242,7 @@ def _estimate(plan: Plan) -> str:
         return "nothing is shed, and nothing is missed"
     if not is_estimated(plan):
         return "missed results are not estimated"
-    keyed = plan.by_whole_keys
+    keyed = plan.makes_products
     what, each = ("recall and keys", "keys") if keyed else ("and recall", "rows")
     sample = f"{entries_of_sample(plan):,} {'entries' if keyed else 'rows'}"
     if plan.rate is not None:

@@ -72,7 +72,7 @@ def restore_operator(plan: Plan, snapshot: Snapshot, memory: Memory | None = Non
 def _in_memory(plan: Plan, whole: bool, memory: Memory) -> Operator:
     ingest = Ingest(plan)
     join = Operator(plan, ingest, _matcher(plan, ingest, memory), whole, memory)
-    if is_estimated(plan) and not plan.by_whole_keys:
+    if is_estimated(plan) and not plan.makes_products:
         join.loss = SampleJoin(join, lambda: _second(plan, join))
     return join
 
@@ -81,7 +81,7 @@ def _second(plan: Plan, join: Operator) -> Operator:
     """A join like another, of rows that it has read; it has no budget and hands out no columns."""
     streams = tuple(replace(stream, weight=None, chosen=()) for stream in plan.streams)
     alone = replace(plan, streams=streams, throttle=None, queue=None, rate=0.0, aggregates=None)
-    alone = replace(alone, memory=None)
+    alone = replace(alone, memory=None, unmatched=())  # nobody takes rows without a match
     if plan.pairwise is None:  # a function of the user's is compiled for one policy only
         alone = alone.unbounded
     second = _in_memory(alone, False, Memory())

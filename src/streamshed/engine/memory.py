@@ -63,7 +63,7 @@ def bytes_of_tables(plan: Plan) -> int:
 def bytes_of_sample(plan: Plan) -> int:
     """Bytes of the sample from which missed results are estimated."""
     entries = entries_of_sample(plan)
-    if not plan.by_whole_keys:
+    if not plan.makes_products:
         return _bytes(plan.unbounded, entries) + entries * NOTE.itemsize
     layout = loss_layout(entries, (entries - 1).bit_length(), len(plan.streams), mixed=False)
     return first_shape(plan).nbytes(layout)
@@ -72,7 +72,7 @@ def bytes_of_sample(plan: Plan) -> int:
 def entries_of_sample(plan: Plan) -> int:
     """The entries, or rows, of the sample from which missed results are estimated."""
     budget = first_shape(plan).budget
-    if plan.by_whole_keys:
+    if plan.makes_products:
         return estimator.sample_entries(budget)
     return sample_join.sample_entries(budget)
 

@@ -194,7 +194,7 @@ class Operator:
         self.state: Any = make(self.policy.state, layout, self.shape, memory, POLICY)
         self.policy.prepare(self.state, plan)
         self.loss: Estimator | None = None
-        if is_estimated(plan) and plan.by_whole_keys:
+        if is_estimated(plan) and plan.makes_products:
             self.loss = LossEstimator(plan, self.shape, memory)
         self.observer: Any = NotEstimated()
         self.throttle: Controller | None = None

@@ -269,6 +269,11 @@ class Plan:
         """Whether members have equal keys, and nothing else ties them together."""
         return self.through is None and self.pairwise is None and not self.graph
 
+    @property
+    def makes_products(self) -> bool:
+        """Whether the results of a key are all combinations of its rows within their windows."""
+        return self.by_whole_keys and self.first is None
+
     def shared(self) -> list[list[tuple[int, int]]]:
         """What is equal in every result: for each attribute its places (stream, key column)."""
         found: dict[int, list[tuple[int, int]]] = {}

@@ -32,8 +32,6 @@ from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Relati
 from streamshed.selection import Selection
 from streamshed.spec import PER_KEY, Aggregation, Spec, too_few
 
-KEYED = ("shared key", "streams by a column")
-"""The kinds of joins whose keys are followed in full."""
 MOST_LENGTHS = 64
 """Different lengths that the windows of streams named by a column may have."""
 
@@ -162,17 +160,13 @@ def _check_complete(spec: Spec) -> None:
 
 def _check_estimate(spec: Spec) -> None:
     """Refuse a sample where none is taken."""
-    through, reason = spec.through_relation, ""
-    if spec.first is not None:
-        reason = "in joins that make first results only"
-    elif through is not None and through.relation.changes is not None:
-        reason = "through a relation that changes"
-    elif spec.queue_rows is not None and capabilities.kind_of(spec) not in KEYED:
-        reason = "for rows that wait in a queue, where streams share no key"
-    if spec.sample_rate and reason:
+    if not spec.sample_rate or spec.first is None:
+        return
+    if capabilities.kind_of(spec) == "streams by a column" or spec.row_windows:
         raise SpecError(
             f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
-            f"{reason}; leave it out"
+            "in joins that make first results only of streams by a column, or within row windows; "
+            "leave it out"
         )
 
 

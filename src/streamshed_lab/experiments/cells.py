@@ -104,7 +104,7 @@ class Scale:
         every: take all settings of the other families, or every second, and so on.
     """
 
-    seeds: tuple[int, ...] = (1, 2, 3)
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     spreads: tuple[float, ...] = (5.0, 20.0, 50.0, 100.0, 150.0)
     alphas: tuple[float, ...] = (0.0, 1.0, 2.0)
     budgets: tuple[int, ...] = (100, 200, 300, 400, 500)

@@ -10,7 +10,7 @@ kind of join. Nothing may be tuned by these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean, median
 
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 import streamshed as ss
 from streamshed.errors import InputError
+from streamshed.ledger import Keys
 from streamshed_lab.experiments.existence.values import HONEYPOTS, SDSC_PAGES
 from streamshed_lab.experiments.joining import key_join
 from streamshed_lab.workloads import (
@@ -56,8 +57,7 @@ class Setting:
         shed: what makes it shed.
         policies: that it is run with.
         same: whether all seeds have the same data; then only the samples differ.
-        waits: whether rows may still wait at the end; then what would be made without shedding is
-            what the join itself says if it samples all rows.
+        keyed: whether keys with a result are counted: those of the column `key`.
     """
 
     tables: Callable[[int], Tables]
@@ -65,12 +65,24 @@ class Setting:
     shed: Shed
     policies: tuple[str, ...] = OF_KEYS
     same: bool = False
-    waits: bool = False
+    keyed: bool = False
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what was made and missed, and what was said of it."""
+    """One run: what was made and missed, and what was said of it.
+
+    Attributes:
+        workload: the name of its setting.
+        policy: by name.
+        seed: of the data and of the join.
+        made: results.
+        missed: the results that the join without shedding has besides.
+        said: what the ledger said of these.
+        sample: the bytes of the sample, as a part of those of the whole join.
+        keys: that have a result without shedding; None if they were not counted.
+        said_keys: what the ledger said of these.
+    """
 
     workload: str
     policy: str
@@ -78,6 +90,9 @@ class Run:
     made: int
     missed: float
     said: ss.Estimate
+    sample: float
+    keys: int | None = None
+    said_keys: Keys | None = None
 
     @property
     def covered(self) -> bool:
@@ -98,8 +113,11 @@ class Verdict:
         runs: how many there were.
         coverage: the part of them whose interval holds the truth.
         error: the median of the errors, as a part of the truth.
-        bias: the mean of what was said over that of the truth, less 1.
+        bias: what was said less the truth, in the mean, as a part of the mean of the truth.
         width: the median of the width of the interval, as a part of the truth.
+        sample: the largest part of the memory that a sample took.
+        keys_coverage: the part of the runs in which the interval of keys holds the truth; None
+            where keys are not counted.
     """
 
     runs: int
@@ -107,6 +125,8 @@ class Verdict:
     error: float
     bias: float
     width: float
+    sample: float
+    keys_coverage: float | None
 
 
 def _keyed(window: float) -> Callable[[Tables], ss.Join]:
@@ -289,12 +309,29 @@ def _near(tables: Tables) -> ss.Join:
 def _through(tables: Tables) -> ss.Join:
     random = np.random.default_rng(32)
     facts = pa.table({name: random.integers(0, 2_000, 8_000) for name in "pq"})
-    return (
-        ss.join("a", "b")
-        .on(a="x", b="y")
-        .through(facts, a="p", b="q")
-        .within("1 hour", time="time")
-    )
+    return _through_facts(facts)
+
+
+def _through_facts(facts: object) -> ss.Join:
+    pair = ss.join("a", "b").on(a="x", b="y")
+    return pair.through(facts, a="p", b="q").within("1 hour", time="time")
+
+
+def _through_changing(tables: Tables) -> ss.Join:
+    """Facts of which one is deleted and another inserted every second."""
+    random = np.random.default_rng(33)
+    pairs = {name: random.integers(0, 2_000, 30_000) for name in "pq"}
+    facts = pa.table({name: values[:8_000] for name, values in pairs.items()})
+    turn = np.arange(15_000)
+    at = np.stack([turn, 8_000 + turn], axis=1).ravel()
+    changes = _table(
+        np.repeat(turn, 2), **{name: values[at] for name, values in pairs.items()}
+    ).append_column("change", pa.array(["delete", "insert"] * len(turn)))
+    return _through_facts(ss.relation(facts, changes=changes))
+
+
+def _first(tables: Tables) -> ss.Join:
+    return ss.join(*tables).on("x").within("1 hour", time="time").first(per="b")
 
 
 KINDS = {
@@ -311,12 +348,17 @@ KINDS = {
     "a relation": Setting(
         lambda s: _columns(s, "ab", 15_000, 2_000), _through, _rows(300), (*OF_ALL, "density")
     ),
+    "a relation that changes": Setting(
+        lambda s: _columns(s, "ab", 15_000, 2_000),
+        _through_changing,
+        _rows(300),
+        (*OF_ALL, "density"),
+    ),
     "a queue": Setting(
         lambda s: _columns(s, "abc", 12_000, 1_000),
         _chain,
         lambda join: join.throttle(rows_per_second=1.5).queue(rows=50),
         OF_ALL,
-        waits=True,
     ),
     "a throttle": Setting(
         lambda s: _columns(s, "ab", 15_000, 9),
@@ -324,10 +366,27 @@ KINDS = {
         lambda join: join.throttle(comparisons_per_second=20.0),
         ("",),
     ),
+    "first results": Setting(
+        lambda s: _columns(s, "ab", 20_000, 9_000), _first, _rows(300), OF_KEYS
+    ),
 }
-"""Joins whose rows share no key, and other ways to shed, with windows larger than a sample."""
+"""Joins whose results are no products of keys' rows, and other ways to shed, with windows larger
+than a sample."""
 
-JUDGED = GENERATED | REAL | KINDS
+LARGE = {
+    "a large window, Zipf": _generated(
+        lambda s: ZipfWorkload(2, 300_000, 1_000.0, 100_000, 0.8, seed=s), 100.0, 40_000
+    ),
+    "a large window, unique keys": _generated(
+        lambda s: ExistenceWorkload(streams=3, tuples=300_000, rate=1_000.0, spread=50.0, seed=s),
+        100.0,
+        40_000,
+    ),
+}
+"""Budgets so large that the sample takes a small part of the memory."""
+
+_KEYED = GENERATED | REAL | LARGE
+JUDGED = {name: replace(setting, keyed=True) for name, setting in _KEYED.items()} | KINDS
 
 
 # -- runs -----------------------------------------------------------------------------------------
@@ -381,29 +440,52 @@ def run_once(name: str, setting: Setting, policy: str, seed: int, rate: float | 
     tables = setting.tables(seed)
     said = setting.shed(setting.join(tables)).seed(seed)
     said = said.shed(policy) if policy else said
-    exact = float(_exact(name, setting) if setting.same else _count(setting, tables))
-    if setting.waits:
-        whole = said.estimate(rate=1).count(tables)
-        assert whole.missed is not None
-        exact = whole.results + whole.missed.value
+    exact, keys = _exact(name, setting) if setting.same else _count(setting, tables)
     ledger = said.estimate(rate=rate).count(tables)
     assert ledger.missed is not None
-    return Run(name, policy, seed, ledger.results, exact - ledger.results, ledger.missed)
+    whole = ledger.state_bytes + ledger.payload_bytes + ledger.sample_bytes
+    return Run(
+        name,
+        policy,
+        seed,
+        ledger.results,
+        exact - ledger.results,
+        ledger.missed,
+        ledger.sample_bytes / whole,
+        keys,
+        ledger.keys,
+    )
 
 
 @cache
-def _exact(name: str, setting: Setting) -> int:
-    """The results without shedding of data that are the same for every seed."""
+def _exact(name: str, setting: Setting) -> tuple[int, int | None]:
+    """The same as `_count`, of data that are the same for every seed."""
     return _count(setting, setting.tables(0))
 
 
-def _count(setting: Setting, tables: Tables) -> int:
-    return setting.join(tables).count(tables).results
+def _count(setting: Setting, tables: Tables) -> tuple[int, int | None]:
+    """The results without shedding, and the keys that have one."""
+    join = setting.join(tables)
+    if not setting.keyed:
+        return join.count(tables).results, None
+    firsts = join.first(per="key").replay(tables).table
+    first = firsts[next(iter(tables))].combine_chunks().field("key")
+    return join.count(tables).results, pc.count_distinct(first).as_py()
 
 
 def coverage(found: Iterable[Run]) -> float:
     """The part of the runs whose interval holds the truth."""
     return fmean(run.covered for run in found)
+
+
+def keys_coverage(found: Iterable[Run]) -> float | None:
+    """The part of the runs whose interval of keys with a result holds the truth."""
+    held = [
+        run.said_keys.exact.low <= run.keys <= run.said_keys.exact.high
+        for run in found
+        if run.keys is not None and run.said_keys is not None
+    ]
+    return fmean(held) if held else None
 
 
 def judge(found: Iterable[Run]) -> dict[str, Verdict]:
@@ -416,8 +498,10 @@ def judge(found: Iterable[Run]) -> dict[str, Verdict]:
             len(mine),
             coverage(mine),
             median(run.error for run in mine),
-            fmean(r.said.value for r in mine) / max(1.0, fmean(r.missed for r in mine)) - 1,
+            fmean(r.said.value - r.missed for r in mine) / max(1.0, fmean(r.missed for r in mine)),
             median((r.said.high - r.said.low) / max(1.0, r.missed) for r in mine),
+            max(run.sample for run in mine),
+            keys_coverage(mine),
         )
         for name, mine in of.items()
     }

@@ -24,6 +24,7 @@ def data(streams: str, seed: int = 3) -> dict[str, pa.Table]:
                 "y": random.integers(0, 40, ROWS),
                 "v": random.random(ROWS) * 300,
                 "ts": np.sort(random.integers(0, 5_000, ROWS)),
+                "z": random.integers(0, 300, ROWS),
             }
         )
         for name in streams
@@ -31,6 +32,14 @@ def data(streams: str, seed: int = 3) -> dict[str, pa.Table]:
 
 
 FACTS = pa.table({"p": np.arange(80) % 40, "q": (np.arange(80) * 7) % 40})
+CHANGES = pa.table(
+    {
+        "p": np.arange(20),
+        "q": (np.arange(20) * 7) % 40,
+        "change": ["delete"] * 10 + ["insert"] * 10,
+        "time": np.arange(20) * 240,
+    }
+)
 CHAIN = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y")
 JOINS = {
     "equalities": CHAIN.within(WINDOW, time="ts"),
@@ -40,6 +49,16 @@ JOINS = {
     .on(a="x", b="y")
     .through(FACTS, a="p", b="q")
     .within(WINDOW, time="ts"),
+    "relation that changes": ss.join("a", "b")
+    .on(a="x", b="y")
+    .through(ss.relation(FACTS, changes=CHANGES), a="p", b="q")
+    .within(WINDOW, time="ts"),
+    "first of a key": ss.join("a", "b").on("z").within(WINDOW, time="ts").first(per="key"),
+    "first of a row": ss.join("a", "b").on("z").within(WINDOW, time="ts").first(per="b"),
+}
+QUEUED = {
+    kind: JOINS[kind].throttle(rows_per_second=0.4).queue(rows=10)
+    for kind in ("equalities", "row windows", "distance", "relation", "relation that changes")
 }
 KINDS = pytest.mark.parametrize("kind", JOINS)
 
@@ -123,3 +142,43 @@ def test_a_row_with_too_many_results_makes_the_sample_smaller(
 def test_nothing_is_estimated_by_choice() -> None:
     join = JOINS["distance"].keep(rows=20).shed("oldest").estimate(rate=0)
     assert join.count(of(join)).missed is None
+
+
+@pytest.mark.parametrize("kind", QUEUED)
+def test_what_a_queue_sheds_or_still_holds_is_missed(kind: str) -> None:
+    exact = JOINS[kind].count(of(JOINS[kind])).results
+    ledger = QUEUED[kind].shed("oldest").estimate(rate=1).count(of(JOINS[kind]))
+    assert ledger.streams["a"].shed > 0
+    assert 0 < ledger.results < exact
+    assert ledger.missed == ss.Estimate(*[exact - ledger.results] * 3)
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_that_wait_are_known_to_a_sample_that_begins_anew() -> None:
+    join, tables = QUEUED["equalities"].shed("oldest").estimate(rate=1), of(JOINS["equalities"])
+    schemas = {name: table.schema for name, table in tables.items()}
+    operator = build_operator(join.plan(schemas))
+    exact = JOINS["equalities"].count(tables).results
+    for cut in (slice(0, 700), slice(700, ROWS)):
+        parts = []
+        for position, table in enumerate(tables.values()):
+            chosen = table.slice(cut.start, cut.stop - cut.start)
+            rows = chosen.select(operator.plan.streams[position].schema.names)
+            parts.append(operator.read(position, rows.combine_chunks().to_batches()[0]))
+        for _ in operator.process(merged(parts)):
+            pass
+        assert sum(stream.queued for stream in operator.ledger().streams.values()) > 0
+        saved = operator.snapshot().to_bytes()
+        operator = restore_operator(join.seed(9).plan(schemas), Snapshot.from_bytes(saved))
+    said = operator.ledger()
+    assert said.missed.value == pytest.approx(exact - said.results, rel=0.15)
+
+
+def test_changes_are_read_once() -> None:
+    plain = JOINS["relation that changes"]
+    exact = plain.count(of(plain)).results
+    reader = pa.RecordBatchReader.from_batches(CHANGES.schema, CHANGES.to_batches(max_chunksize=7))
+    once = ss.relation(FACTS, changes=reader)
+    join = ss.join("a", "b").on(a="x", b="y").through(once, a="p", b="q").within(WINDOW, time="ts")
+    ledger = join.keep(rows=20).shed("oldest").estimate(rate=1).count(of(plain))
+    assert ledger.missed.value == exact - ledger.results > 0

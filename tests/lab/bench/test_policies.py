@@ -31,6 +31,7 @@ def measured(told):
 def test_every_requirement_has_its_bar(small, monkeypatch):
     speeds = {"density": 3e6, "existence": 8e6}
     monkeypatch.setattr(policies, "loop_speeds", lambda *said: speeds)
+    monkeypatch.setattr(policies.Funnel, "speeds", lambda *said: speeds)
     told = []
     named = measured(told)
     assert told
@@ -41,10 +42,11 @@ def test_every_requirement_has_its_bar(small, monkeypatch):
     assert worst.cell.endswith(" rows")
     with_bars = [m for m in named.values() if m.bar is not None]
     assert [m.bar for m in with_bars] == [
-        0.98, 3.0, 3.0, 0.85, 0.93, 0.98, *(0.9, 0.1) * len(TUNED), 4_000_000, 1 / 3
+        0.85, 0.98, 3.0, 3.0, 0.85, 0.1, 1 / 3, 0.93, 0.98, *(0.9, 0.1) * len(TUNED),
+        4_000_000, 1 / 3, 1 / 3, 1_000_000, 1 / 3,
     ]  # fmt: skip
-    assert all(m.cell for m in with_bars[:4])
-    assert [m.holds for m in with_bars[-2:]] == [False, True]
+    assert all(m.cell for m in with_bars[1:7])
+    assert [m.holds for m in with_bars[-5:]] == [False, True, True, True, True]
 
 
 def test_the_speed_of_a_loop_is_that_of_the_keyed_benchmark():

@@ -10,7 +10,14 @@ from streamshed import SpecError, StreamshedError
 from streamshed.policies import NAMED, Oldest
 from streamshed_lab.experiments import policies as experiment
 from streamshed_lab.experiments.cells import Scale, Setting, settings
-from streamshed_lab.experiments.policies import Cell, Comparison, compare, requirements
+from streamshed_lab.experiments.policies import (
+    Cell,
+    Comparison,
+    clairvoyant_share,
+    compare,
+    requirements,
+    speeds,
+)
 from streamshed_lab.workloads import ExistenceWorkload, traces
 
 PAPERS = ["existence", "frequency", "oldest", "output", "random"]
@@ -124,6 +131,20 @@ def test_requirements_look_at_the_worst_cell():
         "the same where existence keeps at most a third of the bound": (far, 2.9, 3.0),
         "share of the exact result that density keeps": (half, 0.84, 0.85),
     }
+
+
+def test_luck_and_speed_are_those_of_several_seeds_on_the_same_streams():
+    (setting,) = settings(SMALL, ["existence"])[:1]
+    found = compare([setting], [1, 2], silent, bounded=1)
+    cells = set(found.kept())
+    assert set(found.spreads("density")) == set(speeds(found, "density", "existence")) == cells
+    assert found.spreads("oldest") == {}
+    assert all(0 <= spread < 1 for spread in found.spreads("density").values())
+    (required,) = (r for r in requirements(found) if r.at_most)
+    assert required.values[required.worst] == max(required.values.values())
+    share, known = clairvoyant_share(found, "density")
+    assert known == len(cells)
+    assert 0 < share <= 1
 
 
 def test_existence_cannot_be_outdone_threefold_where_it_keeps_more_than_a_third():

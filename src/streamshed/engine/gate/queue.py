@@ -16,7 +16,7 @@ from streamshed.engine.batch import Batch
 from streamshed.engine.component import Arrays, Component
 from streamshed.engine.gate import hooks
 from streamshed.engine.ingest import Ingest
-from streamshed.engine.observe.hooks import observe
+from streamshed.engine.observe.hooks import observe, on_queued
 from streamshed.engine.store import count
 from streamshed.kernels.compiling import copy_element, implements, kernel
 from streamshed.kernels.core import ARRIVED, FILTERED, NEVER, NONE, Field, Memory, Shape
@@ -191,6 +191,7 @@ def _join_queue(core, policy, loss, queue, batch, i):  # type: ignore[no-untyped
     numbers[LATEST] = max(numbers[LATEST], moment(queue, batch, i))
     numbers[CAME] += 1
     has_come(queue)
+    on_queued(loss, core, batch, i)
     now = np.float64(numbers[LATEST])
     free = numbers[COUNT] == 0 and queue.free_at[0] <= now
     put_last(queue, batch, i, queue_priority(policy, core, batch, i))

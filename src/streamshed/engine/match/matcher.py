@@ -56,6 +56,13 @@ class Matcher(Component):
     def before_restore(self, join: Operator, times: npt.NDArray[np.int64]) -> None:
         """Rows of these times will be stored again."""
 
+    def relay(self) -> Iterator[Any]:
+        """What this matcher reads besides rows from here on, for that of another join."""
+        return iter(())
+
+    def follow(self, relayed: Iterator[Any]) -> None:
+        """Take what the matcher of another join has read, and read nothing."""
+
     def known(self, join: Operator) -> Known:
         """What is known of how many rows match, from which the throttle chooses what to probe."""
         from streamshed.engine.gate.throttle import Known

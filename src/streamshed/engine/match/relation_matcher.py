@@ -12,7 +12,7 @@ from streamshed.engine.batch import CHANGE, Batch
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation import change_until
 from streamshed.engine.match.row_facts import RelationState, RowFacts, row_facts_layout
-from streamshed.engine.match.running_relation import RunningRelation
+from streamshed.engine.match.running_relation import DatedChanges, RunningRelation
 from streamshed.kernels.core import CLOCK, NEVER, NONE, ROWS_USED, Field, Memory, Shape, make
 from streamshed.plan.plan import Plan, RelationPlan
 
@@ -89,6 +89,15 @@ class RelationMatcher(Matcher):
         self._refer(NO_CODES)
         change_until(join.core, self.state, time, join.work.cursor)
         self.relation.made(int(join.work.cursor[CHANGE]))
+
+    def relay(self) -> Iterator[DatedChanges | None]:
+        """The changes of the relation as they are read."""
+        return self.relation.relay() if self._through.relation.changes is not None else iter(())
+
+    def follow(self, relayed: Iterator[DatedChanges | None]) -> None:
+        """Let the relation change by what the matcher of another join has read."""
+        if self._through.relation.changes is not None:
+            self.relation.follow(relayed)
 
     # -- checkpoints -----------------------------------------------------------------------------
 

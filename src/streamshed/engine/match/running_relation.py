@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,14 @@ class Index(NamedTuple):
     """Places that are in use."""
 
 
+class DatedChanges(NamedTuple):
+    """Changes as they were read, and the time at which each takes effect."""
+
+    rows: pa.RecordBatch
+    inserted: pa.Array
+    times: npt.NDArray[np.int64]
+
+
 class RunningRelation:
     """The facts of a relation, indexed; changes are read as time goes on.
 
@@ -68,7 +77,8 @@ class RunningRelation:
         self.count = 0
         self.used = 0  # places of the index that are or were in use
         self.packed = 0, 0  # facts and places when they were last packed together
-        self.news = self._read_changes()
+        self.news = self._code_changes(self._read_changes())
+        self.relays: list[deque[DatedChanges]] = []
         self.coming = NO_CHANGES
         self.told = NEVER  # the time up to which changes have been read
         self.asked = NEVER  # the time up to which they were asked for, and made
@@ -179,16 +189,28 @@ class RunningRelation:
 
     # -- changes ---------------------------------------------------------------------------------
 
-    def _read_changes(self) -> Iterator[Changes]:
-        """All changes, batch by batch, with codes and room for what they insert."""
+    def relay(self) -> Iterator[DatedChanges | None]:
+        """The changes that this relation will read, for another that stands for the same.
+
+        Changes may be there to be read once only. Where no more are known yet, there comes None.
+        """
+        waiting: deque[DatedChanges] = deque()
+        self.relays.append(waiting)
+        return iter(lambda: waiting.popleft() if waiting else None, DatedChanges)
+
+    def follow(self, relayed: Iterable[DatedChanges | None]) -> None:
+        """Change by what another relation has read, and read nothing."""
+        self.news = self._code_changes(relayed)
+
+    def _read_changes(self) -> Iterator[DatedChanges | None]:
+        """All changes, batch by batch; None if there are no more yet."""
         relation = self.through.relation
-        streams = len(self.plan.streams)
         where = f"the changes of relation {relation.name!r}, column {relation.time!r}"
         latest = NEVER
         for rows, inserted in relation.read_changes(self.through.schema):
             if rows.num_rows == 0:
                 if relation.grows:
-                    yield NO_CHANGES
+                    yield None
                 continue
             times, null = times_of(rows.column(CHANGE_TIME), self.plan.time_type, where)
             if null.size:
@@ -203,13 +225,23 @@ class RunningRelation:
                     " changes in the order of time"
                 )
             latest = int(times[-1])
-            codes = np.empty(rows.num_rows * streams, np.int32)
-            self._code(rows, codes)
-            insert = inserted.to_numpy(zero_copy_only=False)
+            yield DatedChanges(rows, inserted, times)
+
+    def _code_changes(self, read: Iterable[DatedChanges | None]) -> Iterator[Changes]:
+        """Changes with codes, and room for what they insert."""
+        for more in read:
+            if more is None:
+                yield NO_CHANGES
+                continue
+            for waiting in self.relays:
+                waiting.append(more)
+            codes = np.empty(len(more.times) * len(self.plan.streams), np.int32)
+            self._code(more.rows, codes)
+            insert = more.inserted.to_numpy(zero_copy_only=False)
             first = self.count
-            self._keep(rows.filter(inserted))
+            self._keep(more.rows.filter(more.inserted))
             number = (first - 1 + np.cumsum(insert)).astype(np.int32)
-            yield Changes(times, insert, number, codes)
+            yield Changes(more.times, insert, number, codes)
 
     def read_until(self, time: int) -> None:
         """Read all changes up to a time, and perhaps some after it."""

@@ -76,18 +76,17 @@ def is_estimated(plan: Plan) -> bool:
     """Whether a join may shed, and it is wanted to estimate what that costs."""
     sheds = plan.bounded or plan.throttle is not None
     overdue = plan.spill is not None and plan.spill.deadline is not None
-    return (sheds or overdue) and plan.rate != 0 and _can_be_estimated(plan)
+    return (sheds or overdue) and plan.rate != 0 and can_be_estimated(plan)
 
 
-def _can_be_estimated(plan: Plan) -> bool:
-    """Whether the results that were missed can be told from a sample."""
-    if plan.first is not None:
-        return False
-    # The changes of a relation may be there to be read once only, and the join reads them.
-    if plan.through is not None and plan.through.relation.changes is not None:
-        return False
-    # Rows leave a queue out of order, and a second join would take some of them for late.
-    return plan.by_whole_keys or plan.queue is None
+def can_be_estimated(plan: Plan) -> bool:
+    """Whether a sample can tell what was missed.
+
+    A second join that makes the first result of a key has to see the rows of that key as the join
+    does. It does not where windows are of rows, which those of other keys move.
+    """
+    named_by_time = plan.by is None and all(stream.last is None for stream in plan.streams)
+    return plan.first is None or named_by_time
 
 
 class LossEstimator(Estimator):

@@ -22,5 +22,10 @@ def observe(loss, core, rows, at):  # type: ignore[no-untyped-def]
 
 
 @hook
+def on_queued(loss, core, rows, at):  # type: ignore[no-untyped-def]
+    """A row has come to the queue, where it may wait, or be shed before it is taken."""
+
+
+@hook
 def on_made(loss, core, rows, at):  # type: ignore[no-untyped-def]
     """A row has made all the results that it makes; there may be none."""

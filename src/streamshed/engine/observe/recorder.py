@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from streamshed.engine.batch import Batch
 from streamshed.engine.observe import hooks
-from streamshed.kernels.compiling import copy_element, implements
+from streamshed.kernels.compiling import copy_element, implements, kernel
 from streamshed.kernels.core import RESULTS
 from streamshed.kernels.intrinsics import bit_length
 from streamshed.kernels.random import draw
@@ -34,6 +34,7 @@ NOTE = np.dtype(
         ("number", np.int64),  # of the row in its stream
         ("made", np.int64),  # results of the join before it
         ("level", np.int64),  # it is in the sample with the chance 2^-level
+        ("mark", np.int64),  # where first results are made: what the second join knows of it
     ],
     align=True,
 )
@@ -44,6 +45,8 @@ class Recorder(NamedTuple):
     """The log: rows of the sample in the order of their arrival, then those to be replayed."""
 
     seed: np.uint64
+    by_key: bool  # rows of a key have one lot, so that all of them are in the sample, or none
+    queued: bool  # rows are noted as they come to the queue, which they leave in another order
     rows: Batch
     notes: npt.NDArray[np.void]
     entered: npt.NDArray[np.int64]  # by stream: the rows that came
@@ -53,11 +56,24 @@ class Recorder(NamedTuple):
 
 @implements(hooks.observe, Recorder)
 def _observe(recorder, core, rows, at):  # type: ignore[no-untyped-def]
+    if not recorder.queued:
+        _note(recorder, core, rows, at)
+
+
+@implements(hooks.on_queued, Recorder)
+def _on_queued(recorder, core, rows, at):  # type: ignore[no-untyped-def]
+    if recorder.queued:
+        _note(recorder, core, rows, at)
+
+
+@kernel
+def _note(recorder, core, rows, at):  # type: ignore[no-untyped-def]
+    """Note a row, if it is deep enough."""
     numbers, stream = recorder.numbers, np.int64(rows.stream[at])
     order = numbers[SEEN]
     numbers[SEEN] += 1
     recorder.entered[stream] += 1
-    lot = draw(recorder.seed, order)
+    lot = draw(recorder.seed, rows.hash[at] if recorder.by_key else np.uint64(order))
     if 64 - bit_length(lot) < numbers[LEAST]:
         return
     place = numbers[NOTED]

@@ -1,9 +1,10 @@
-"""The loss estimator of joins whose rows share no key: a second join of a sample of the rows.
+"""The loss estimator of joins whose results are no products: a second join of a sample of rows.
 
 Equalities between pairs, conditions and relations have no keys that could be followed in full. So
 rows are drawn one by one: the second join has no budget, stores the rows of the sample, and is
 probed by all rows that come. A result is seen if all its members but the newcomer are in the
 sample, and counts for the inverse of the chance of that; docs/meaning.md (What shedding costs).
+Where first results are made, whole keys are drawn, and only their rows probe.
 """
 
 from __future__ import annotations
@@ -111,9 +112,11 @@ class SampleJoin(Estimator):
         self.first, self.build, self.ingest = first, build, first.ingest
         self.lasts = np.array([stream.last or 0 for stream in plan.streams], np.int64)
         # Every row probes, unless that were too much work, or one that is not stored has no place:
-        # in a window of rows, and in a matrix of vectors.
+        # in a window of rows, in a matrix of vectors, and beside the rows of its key.
         in_matrices = isinstance(plan.pairwise, Cosine | InnerProduct)
-        self.visits = plan.throttle is None and not self.lasts.any() and not in_matrices
+        self.by_key = plan.by_whole_keys
+        apart = in_matrices or self.by_key or bool(self.lasts.any())
+        self.visits = plan.throttle is None and not apart
         self.capacity, self.highest = LARGE, DEEPEST
         if plan.rate is None:
             self.capacity = sample_entries(first_shape(plan).budget)
@@ -121,6 +124,7 @@ class SampleJoin(Estimator):
             self.highest = int(np.floor(-np.log2(plan.rate)))
         self.room = 0
         self.join: Operator | None = None
+        self.relayed = first.matcher.relay()
         self.width = self.ingest.empty_batch().values.shape[1:]
         nothing = {name: field.nothing() for name, field in self.layout().items()}
         self._lay_out(nothing)
@@ -189,7 +193,8 @@ class SampleJoin(Estimator):
         like = self.ingest.empty_batch()
         rows = Batch._make(columns.get(name, getattr(like, name)) for name in Batch._fields)
         own = (arrays[name] for name in ("notes", "entered", "before", "numbers"))
-        self.state = Recorder(np.uint64(self.plan.seed), rows, *own)
+        seed, queued = np.uint64(self.plan.seed), self.plan.queue is not None
+        self.state = Recorder(seed, self.by_key, queued, rows, *own)
         self.sums = Sums(*(arrays[name] for name in Sums._fields))
         self.clock = arrays["clock"]
 
@@ -279,7 +284,7 @@ class SampleJoin(Estimator):
             getattr(state.rows, name)[:size] = getattr(rows.batch, name)
         order = numbers[SEEN] + np.arange(size)
         state.notes["order"][:size] = order
-        state.notes["lot"][:size] = _lots(state.seed, order)
+        state.notes["lot"][:size] = self._lots(rows.batch.hash, order)
         state.notes["level"][:size] = 0
         for stream in range(self.shape.lanes):
             mine = np.flatnonzero(rows.batch.stream == stream)
@@ -287,8 +292,51 @@ class SampleJoin(Estimator):
             state.notes["number"][mine] = entered - np.arange(len(mine))[::-1]
         numbers[SEEN] += size
         numbers[[NOTED, STORED]] = size
+        live = live_rows(core.rows[: core.numbers[ROWS_USED]])
+        live = live[np.argsort(core.rows["arrival"][live])]
+        self._note_marks(core, live, np.arange(size))
         self._note_clock(core)
+        self._note_waiting(known)
         self.join = None
+
+    def _note_waiting(self, known: bool) -> None:
+        """Note the rows that wait in the queue, as they came after those that are stored.
+
+        What they complete was tallied when they came, if it was tallied at all.
+        """
+        if self.first.queue is None:
+            return
+        queue, state = self.first.queue, self.state
+        waiting = np.array(queue.places_in_order(), np.int64)
+        start, size = int(state.numbers[NOTED]), len(waiting)
+        self.room = enough(self.room, start + size)
+        super().grow(self.shape, 0)
+        state = self.state
+        places = slice(start, start + size)
+        for name in self._columns():
+            getattr(state.rows, name)[places] = getattr(queue.state.rows, name)[waiting]
+        order = state.numbers[SEEN] + np.arange(size)
+        state.notes["order"][places] = order
+        state.notes["lot"][places] = self._lots(state.rows.hash[places], order)
+        state.notes["made"][places] = self.first.made
+        for i, stream in enumerate(state.rows.stream[places]):
+            state.entered[stream] += 1
+            state.notes["number"][start + i] = state.entered[stream]
+            if state.before.size:
+                state.before.reshape(-1, self.shape.lanes)[start + i] = state.entered
+        state.numbers[SEEN] += size
+        state.numbers[NOTED] += size
+        if known:
+            state.numbers[STORED] += size
+
+    def _lots(
+        self, hashes: npt.NDArray[np.uint64], order: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.uint64]:
+        """The lots of rows, as the recorder draws them."""
+        counters = hashes if self.by_key else order.astype(np.uint64)
+        with np.errstate(over="ignore"):
+            seed = mixed(np.array([self.state.seed]))
+            return mixed(seed + (counters + np.uint64(1)) * GOLDEN)
 
     # -- the second join -------------------------------------------------------------------------
 
@@ -298,6 +346,7 @@ class SampleJoin(Estimator):
             self.join = self.build()
             self.join.core.pools["budget"][:] = BOUNDLESS
             self.join.matcher.load(self.first.matcher.save())
+            self.join.matcher.follow(self.relayed)
             width = self.join.core.settings.width
             self.join.out = allocate_buffer(BUFFER, width, CHECK, weighted=False)
             # It observes nothing; but the loop is compiled once for observers of one type.
@@ -324,6 +373,7 @@ class SampleJoin(Estimator):
             if form.kept and form.per not in OF_ROWS:
                 array[:] = learned[name][: len(array)]
         join.store_again(Rows(batch, np.arange(size)), anew=True)
+        self._put_marks(join.core)
         for lane, last in enumerate(self.lasts.tolist()):
             if last:
                 mine = np.flatnonzero(batch.stream == lane)
@@ -351,6 +401,8 @@ class SampleJoin(Estimator):
             self._replay(join, at, until)
             at = until
         self._note_clock(join.core)
+        live = live_rows(join.core.rows[: join.core.numbers[ROWS_USED]])
+        self._note_marks(join.core, live, join.core.rows["payload"][live])
         numbers[NOTED] = numbers[STORED]
         numbers[LEAST] = 0 if self.visits else numbers[LEVEL]
 
@@ -358,6 +410,24 @@ class SampleJoin(Estimator):
         """Remember the clock of the second join, for one that takes its place."""
         self.clock[: len(_CLOCK)] = core.numbers[_CLOCK]
         self.clock[len(_CLOCK) :] = core.lanes["newest"]
+
+    def _note_marks(
+        self, core: Core, rows: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+    ) -> None:
+        """Remember which rows, or keys, have made their first result, for another second join."""
+        if core.until.size:
+            self.state.notes["mark"][places] = core.until[core.rows["key"][rows]]
+        elif core.met.size:
+            self.state.notes["mark"][places] = core.met[rows]
+
+    def _put_marks(self, core: Core) -> None:
+        """Let a new second join know which rows, or keys, have made their first result."""
+        live = live_rows(core.rows[: core.numbers[ROWS_USED]])
+        marks = self.state.notes["mark"][core.rows["payload"][live]]
+        if core.until.size:
+            core.until[core.rows["key"][live]] = marks
+        elif core.met.size:
+            core.met[live] = marks
 
     def _end_of_part(self, join: Operator, at: int, end: int) -> int:
         """Up to where rows are of the same step of time, and are followed by no check."""
@@ -461,7 +531,7 @@ class SampleJoin(Estimator):
 
     def _tally_results(self, join: Operator, found: npt.NDArray[np.int64], before: int) -> None:
         """Count results, given the places of their members."""
-        notes, lanes = self.state.notes, self.shape.lanes
+        notes = self.state.notes
         newcomer = found.max(axis=1)
         if before < BOUNDLESS or self.lasts.any():
             found, newcomer = self._true(found, newcomer, before)
@@ -472,12 +542,14 @@ class SampleJoin(Estimator):
         step = int(self.state.numbers[STEP])
         weight = np.ones(len(found))
         if notes["level"][:stored].any():
+            if self.by_key:  # one lot decides; and no level is above the newcomer's
+                found = newcomer[:, None]
             levels = np.where(found < stored, notes["level"][np.minimum(found, stored - 1)], 0)
             if self.visits:
                 levels[found == newcomer[:, None]] = 0
             weight = 2.0 ** levels.sum(axis=1)
             groups = (notes["lot"][np.minimum(found, stored - 1)] % np.uint64(GROUPS)).astype(int)
-            for lane in range(lanes):
+            for lane in range(found.shape[1]):
                 unsure = weight * np.sqrt(1.0 - 0.5 ** levels[:, lane])
                 spread = np.bincount(groups[:, lane], unsure, GROUPS)
                 self.sums.spread.reshape(-1, GROUPS)[lane] += spread
@@ -512,7 +584,7 @@ class SampleJoin(Estimator):
     @property
     def heaviest(self) -> float:
         """For how many results one may stand at present that was not seen; 0 if all are."""
-        lots = self.shape.lanes - self.visits
+        lots = 1 if self.by_key else self.shape.lanes - self.visits
         levels = self.state.notes["level"][: self.state.numbers[STORED]]
         level = max(int(self.state.numbers[LEVEL]), int(levels.max(initial=0)))
         return float(2.0 ** (lots * level)) if level else 0.0
@@ -629,9 +701,3 @@ class SampleJoin(Estimator):
 def sample_entries(budget: int) -> int:
     """The rows of a sample that chooses its rate by itself, for so many rows of the budget."""
     return min(max(CAPACITY, budget // PART), LARGE)
-
-
-def _lots(seed: np.uint64, orders: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """The lots of rows, as `kernels.random.draw` draws them."""
-    with np.errstate(over="ignore"):
-        return mixed(mixed(np.array([seed])) + (orders.astype(np.uint64) + np.uint64(1)) * GOLDEN)
