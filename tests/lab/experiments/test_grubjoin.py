@@ -5,10 +5,9 @@ from collections import namedtuple
 
 import pytest
 
-import streamshed as ss
 from streamshed_lab.experiments import grubjoin
 from streamshed_lab.experiments.grubjoin.charging import Charge, at_charge, repeated, repeated_cost
-from streamshed_lab.experiments.grubjoin.disaster import Claims
+from streamshed_lab.experiments.grubjoin.disaster import Claims, claims_join
 from streamshed_lab.experiments.grubjoin.harvesting import Scale
 from streamshed_lab.experiments.grubjoin.output import ALONE, capacity, compared, work
 from streamshed_lab.experiments.grubjoin.pacing import epsilon_join, taken_in_turn, watched
@@ -87,8 +86,7 @@ def test_a_condition_that_is_repeated_is_evaluated_each_time():
 
 def test_claims_follow_events_of_their_agents():
     tables = Claims(following=1.0, seed=1).tables()
-    join = ss.join(*tables).on(ss.near("agent", 0.0)).within(3600, time="time")
-    assert join.count(tables).results >= 0.99 * tables["claims"].num_rows
+    assert claims_join(3600).count(tables).results >= 0.99 * tables["claims"].num_rows
 
 
 @pytest.mark.slow

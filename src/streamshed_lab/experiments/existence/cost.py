@@ -196,7 +196,7 @@ def policy_bytes(policy: str, rows: int) -> int:
     )
     for _ in operator.process(batch):
         pass
-    return sum(array.nbytes for array in operator.policy.state)
+    return sum(array.nbytes for array in operator.state)
 
 
 def _time(
