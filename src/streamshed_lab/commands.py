@@ -17,16 +17,7 @@ from streamshed.terminal import prepare_spark, print_table, telling
 from streamshed_lab.bench import BENCHMARKS, shown
 from streamshed_lab.bench import run as run_benchmark
 from streamshed_lab.bench.page import header_of
-from streamshed_lab.modules import lab_module
-
-PAPERS = {
-    "existence": "streamshed_lab.experiments.existence",
-    "grubjoin": "streamshed_lab.experiments.grubjoin",
-    "msketch": "streamshed_lab.experiments.msketch",
-    "policies": "streamshed_lab.experiments.policies",
-    "snjoin": "streamshed_lab.experiments.snjoin",
-    "star": "streamshed_lab.experiments.star",
-}
+from streamshed_lab.modules import PAPERS, lab_module
 
 
 def reproduce(

@@ -7,6 +7,16 @@ from types import ModuleType
 
 from streamshed.errors import StreamshedError
 
+PAPERS = {
+    "existence": "streamshed_lab.experiments.existence",
+    "grubjoin": "streamshed_lab.experiments.grubjoin",
+    "msketch": "streamshed_lab.experiments.msketch",
+    "policies": "streamshed_lab.experiments.policies",
+    "snjoin": "streamshed_lab.experiments.snjoin",
+    "star": "streamshed_lab.experiments.star",
+}
+"""Where the experiments of each paper are, and those of all policies."""
+
 
 def lab_module(name: str) -> ModuleType:
     """Import a module.

@@ -12,11 +12,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from streamshed_lab.commands import PAPERS
 from streamshed_lab.experiments.page import STORED, verdicts_markdown, write_verdicts
 from streamshed_lab.experiments.report import Record
 from streamshed_lab.experiments.verdicts import Claim, tally
-from streamshed_lab.modules import lab_module
+from streamshed_lab.modules import PAPERS, lab_module
 
 DOCS = Path(__file__).parents[3] / "docs" / "papers.md"
 

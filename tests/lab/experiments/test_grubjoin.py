@@ -15,7 +15,7 @@ from streamshed_lab.experiments.grubjoin.scenes import random_scenes, watch_scen
 
 TINY = Scale(
     runs=5, seeds=(1,), throttles=(0.1, 0.8), rates=(100, 200), parts=(2.0, 10.0),
-    intervals=(2.0, 8.0), videos=1, shed=(0.0, 0.3, 0.9),
+    intervals=(2.0, 8.0), videos=1, shed=(0.0, 0.35),
 )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def figure_9(scale: Scale, report: Report) -> list[Claim]:
     growth = {p: ratio_b[high][p] / ratio_b[low][p] for p in (EP, "frequency", "output")}
     tables_a = _time_tables(scale, report, "fig09a", "rows", scale.memories, 5, None)
     tables_b = _time_tables(scale, report, "fig09b", "streams", scale.streams, None, 500)
-    grown = {kind: tables_b[high][kind] / tables_b[low][kind] for kind in KINDS}
+    grown: dict[str, float] = {k: tables_b[high][k] / tables_b[low][k] for k in KINDS}
     domain = f"\n\nWith tables of section 4, of {scale.domain:,} values, ns per tuple:\n\n"
     return [
         judge(

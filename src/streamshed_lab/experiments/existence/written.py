@@ -166,11 +166,11 @@ class Counted:
             return int(self.random.integers(len(window)))
         if self.rule.startswith("existence"):
             return self._of_worst_pattern(stream, window)
-        standing: Any = {
-            "frequency": lambda: self.held[:, window.key].sum(axis=0),
-            "frequency, own window": lambda: self.held[stream, window.key],
-            "output": lambda: self.made[window.key],
-        }[self.rule]()
+        standing: Any = self.held[stream, window.key]  # frequency, own window
+        if self.rule == "frequency":
+            standing = self.held[:, window.key].sum(axis=0)
+        elif self.rule == "output":
+            standing = self.made[window.key]
         lowest = np.flatnonzero(standing == standing.min())
         return int(lowest[self.random.integers(lowest.size)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import product
 from typing import Literal
@@ -321,7 +321,10 @@ def figure_13(scale: Scale, report: Report) -> list[Claim]:
 def table_2(scale: Scale, report: Report) -> list[Claim]:
     """The improvement by what a comparison costs."""
     said = {1: 0.06, 2: 0.10, 4: 0.15, 6: 0.22, 8: 0.27, 10: 0.35}
-    repeating = {"costs so much": float, "is evaluated so often": repeated_cost}
+    repeating: Mapping[str, Callable[[int], float]] = {
+        "costs so much": float,
+        "is evaluated so often": repeated_cost,
+    }
     runs: list[Row] = []
     for times in said:
         report.progress(f"conditions that are evaluated {times} times")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -50,6 +50,7 @@ def measured(
 
 
 Tried = dict[Reading, bool]
+Pairs = Sequence[tuple[str, str]]
 BJOINS = ("BJoin", OTHER_BJOIN, RESULTS_BJOIN)
 """Of each window; where all share their memory there is none of the last."""
 
@@ -114,13 +115,21 @@ def _all(found: Mapping[Reading, Compared], tried: Callable[[Compared, Reading],
     }
 
 
+def _more(pairs: Pairs, compared: Compared, said: Reading) -> Tried:
+    return compared.more(pairs, said)
+
+
+def _alike(pairs: Pairs, compared: Compared, said: Reading) -> Tried:
+    return compared.alike(pairs, said)
+
+
 def _claim_2a(found: Mapping[Reading, Compared]) -> Claim:
     pairs = [(name, "Rand") for name in SUBSET if name != "Rand"]
     return judge(
         "2a",
         "on flat data the result of every algorithm is almost the same",
         _tables(found),
-        _all(found, lambda compared, said: compared.alike(pairs, said)),
+        _all(found, partial(_alike, pairs)),
         "Flat is not uniform: with z-intra up to 0.5 over 100 values the rarest value of a "
         "region comes a tenth as often as the most frequent one, and who keeps the frequent "
         "ones in all three windows gains.",
@@ -148,7 +157,7 @@ def _claims_2b(found: Mapping[Reading, Compared]) -> list[Claim]:
                 "2b",
                 says,
                 table,
-                _all(found, lambda compared, said, pairs=pairs: compared.more(pairs, said)),
+                _all(found, partial(_more, pairs)),
                 tolerance=MORE,
             )
             for says, pairs in more.items()
@@ -158,7 +167,7 @@ def _claims_2b(found: Mapping[Reading, Compared]) -> list[Claim]:
                 "2b",
                 says,
                 table,
-                _all(found, lambda compared, said, pairs=pairs: compared.alike(pairs, said)),
+                _all(found, partial(_alike, pairs)),
                 tolerance=ALIKE,
             )
             for says, pairs in alike.items()

@@ -267,7 +267,7 @@ def churning(scale: Scale, report: Report) -> list[Claim]:
                     made = importance_made(
                         tables,
                         relation,
-                        rule,  # type: ignore[arg-type]
+                        rule,
                         rows=scale.online[0] // 2,
                         lifetime=LIFETIME,
                         leaves_useless=leaves,

@@ -52,8 +52,7 @@ class Facts:
     def since(self, now: int, value: npt.NDArray[np.int64], time: Times) -> npt.NDArray[np.bool_]:
         """For rows of values and times: whether a fact of theirs from then is active still."""
         begin, end = self.begin[value], self.end[value]
-        found: npt.NDArray[np.bool_] = ((begin <= time[:, None]) & (now < end)).any(axis=1)
-        return found
+        return np.asarray(((begin <= time[:, None]) & (now < end)).any(axis=1))
 
 
 class Window:
