@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamshed.explanation import Explanation
     from streamshed.ledger import Ledger
     from streamshed.plan.plan import Plan
+    from streamshed.relations import Table
     from streamshed.replay import Batches, Replay
     from streamshed.session import Session
     from streamshed.tuning import Tuning
@@ -238,14 +239,14 @@ class Running:
 
     def stream(
         self,
-        data: Mapping[str, DataFrame] | DataFrame | None = None,
+        data: Mapping[str, DataFrame | Table] | DataFrame | None = None,
         /,
-        *more: DataFrame,
+        *more: DataFrame | Table,
         shards: int | None = None,
         late_to: str | None = None,
         rates: Mapping[str, float] | None = None,
         resume: str | None = None,
-        **streams: DataFrame,
+        **streams: DataFrame | Table,
     ) -> DataFrame:
         """Run the join on Spark, as a DataFrame: streaming if the inputs stream, batch otherwise.
 

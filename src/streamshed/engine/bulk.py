@@ -297,15 +297,22 @@ class Bulk:
         cuts = np.linspace(0, size, (self.threads if self.pool is not None else 1) + 1).astype(int)
         ranges = [*zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
         counts = np.zeros((len(ranges), 1 << bits), np.int64)
-        self.map(lambda i: count_parts(rows.hash, *ranges[i], bits, counts[i]), range(len(ranges)))
+
+        def count(i: int) -> None:
+            start, end = ranges[i]
+            count_parts(rows.hash, start, end, bits, counts[i])
+
+        self.map(count, range(len(ranges)))
         # The rows of a part stand by range, so that the ranges can be put there side by side.
         places = np.concatenate([[0], np.cumsum(counts.T.ravel())])
         begins = places[:-1].reshape(1 << bits, -1).T.copy()
         keys, ordered = np.empty(size, PART_KEY), np.empty(size, PART_ROW)
-        self.map(
-            lambda i: put_in_parts(rows, *ranges[i], bits, begins[i], keys, ordered),
-            range(len(ranges)),
-        )
+
+        def put(i: int) -> None:
+            start, end = ranges[i]
+            put_in_parts(rows, start, end, bits, begins[i], keys, ordered)
+
+        self.map(put, range(len(ranges)))
         starts = places[:: len(ranges)].tolist()
         return _Split(keys, ordered, bits, starts, [0] * (1 << bits))
 
@@ -459,7 +466,7 @@ def _has_partners(table, place, stream, windows):  # type: ignore[no-untyped-def
                 return False
         return True
     # Without a branch for each: whether a stream has the key cannot be foretold.
-    present = 0
+    present = np.int64(0)
     for lane in range(lanes):
         newer = table.heads[place * lanes + lane] > table.first[windows.of[lane]]
         present += np.int64(newer | (lane == stream))

@@ -132,8 +132,10 @@ class Job:
         found: dict[str, pa.Schema | Table | None] = {}
         for name, source in self.sources.items():
             schema = frames.columns_of(source)
-            is_table = schema is not None and not frames.is_streaming(source)
-            found[name] = table(schema.empty_table()) if is_table else schema
+            if schema is None or frames.is_streaming(source):
+                found[name] = schema
+            else:
+                found[name] = table(schema.empty_table())
         return found
 
     def _check_plan(self) -> Iterator[tuple[Keys, str]]:

@@ -230,6 +230,12 @@ def _until_first_batch(command: list[str], checkpoint: Path) -> float:
 # -- the page -------------------------------------------------------------------------------------
 
 
+def _shown(watched: _Watched) -> str:
+    """Look at a query, and return what the page is told of its last batch."""
+    watched.look()
+    return json.dumps([*watched.batches][-1])
+
+
 def _ledgers(progress: Progress) -> Iterator[Measurement]:
     """What a batch costs the page whose progress has the ledgers of very many streams."""
     progress(f"the page: {LEDGERS:,} ledgers")
@@ -239,7 +245,7 @@ def _ledgers(progress: Progress) -> Iterator[Measurement]:
     best = float("inf")
     for batch in range(5):
         query.last = json.loads(told) | {"batchId": batch}
-        best = min(best, wall_time(lambda: (watched.look(), json.dumps([*watched.batches][-1]))))
+        best = min(best, wall_time(lambda: _shown(watched)))
     yield Measurement(
         f"an update of the page with the ledgers of {LEDGERS:,} streams",
         best,

@@ -321,7 +321,7 @@ class SparkBench:
         self.progress(f"{shards} shards, 3 × {rows:,} rows a batch")
         self.session.conf.set("spark.sql.shuffle.partitions", shards)
         self.session.conf.set(_STORE, ROCKSDB)
-        files = self._files(rows, batches)
+        files = self._files(rows, THIRD, batches)
         frame = measured_join().stream(self._sources(files, batches), shards=shards)
         return self._run(frame).steady
 
