@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 IN_PICTURE = ("lag", "memory", "results")
 """The figures of a chart that is written as SVG, which is to be small."""
+POINTS = 150
+"""Points of a line in it, about."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -208,7 +210,9 @@ def write_page(
     """
     if path.suffix == ".svg":
         chosen = {name: figures[name] for name in IN_PICTURE if name in figures}
-        thin = [replace(one, samples=one.samples[::2]) for one in outcomes]
+        thin = [
+            replace(one, samples=one.samples[:: 1 + len(one.samples) // POINTS]) for one in outcomes
+        ]
         return write_svg(
             path, _chart(title, thin, chosen, burst).configure(background="white", aria=False)
         )
