@@ -10,7 +10,7 @@ import pytest
 
 from streamshed import Join, StateError, join
 from streamshed.engine.build import build_operator, restore_operator
-from streamshed.engine.checkpoint import Head, Snapshot, names_as_arrays
+from streamshed.engine.checkpoint import VERSION, Head, Snapshot, names_as_arrays
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Block, Operator
 
@@ -165,10 +165,10 @@ def test_bytes_that_are_no_snapshot_are_refused():
 
 
 def test_the_snapshot_of_another_release_is_refused(monkeypatch):
-    monkeypatch.setattr("streamshed.engine.checkpoint.VERSION", 7)
+    monkeypatch.setattr("streamshed.engine.checkpoint.VERSION", VERSION + 1)
     saved = build_operator(plan()).snapshot().to_bytes()
     monkeypatch.undo()
-    with pytest.raises(StateError, match=r"layout 7, and .* reads \d;.*release that wrote"):
+    with pytest.raises(StateError, match=rf"layout {VERSION + 1}, and .* reads {VERSION};.*wrote"):
         Snapshot.from_bytes(saved)
 
 

@@ -40,7 +40,7 @@ from streamshed.spark.chained import chained
 from streamshed.spark.processor import ACCOUNTS, made
 from streamshed.spark.progress import ledgers_and_budgets
 from streamshed.spark.shared_memory import SWITCH, clear
-from streamshed.spark.streaming import pipeline, prepared
+from streamshed.spark.streaming import compiled, pipeline, prepared
 from streamshed.terminal import prepare_spark
 from streamshed_lab.bench import Measurement, Progress
 from streamshed_lab.bench.timing import best_of
@@ -469,6 +469,9 @@ def first_batches(folder: Path, rounds: int, progress: Progress) -> Iterator[Mea
     """
     rows = 100_000
     files = written(folder, rows, THIRD, 1)
+    schemas = {name: pq.read_schema(min((files / name).iterdir())) for name in STREAMS}
+    progress("compiling what is not compiled yet")
+    compiled(measured_join().plan(schemas))
 
     def took(contender: str) -> float:
         progress(f"first batch of a job: {contender}")
