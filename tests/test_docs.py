@@ -147,3 +147,18 @@ def test_every_policy_has_its_part_and_its_chart():
     for name in NAMED:
         assert f"### `{name}`" in page
         assert f"(images/policy-{name}.svg)" in page
+
+
+def test_the_architecture_names_every_module_of_the_engine():
+    """Whoever looks for a file finds it on the page, and what the page names is there."""
+    source = ROOT / "src"
+    there = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    named = set(
+        re.findall(r"[\w/]+\.py", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    )
+    for name in named:
+        assert name in there or any(path.endswith(f"/{name}") for path in there), name
+    for path in there:
+        _, room, *rest = path.split("/")
+        if room in ("engine", "kernels", "plan") and rest[-1] != "__init__.py":
+            assert any(path.endswith(f"/{name}") for name in named), path
