@@ -55,7 +55,7 @@ def test_real_traces(tiny, tmp_path):
 
 def test_the_space_formulas_give_the_papers_numbers(tmp_path):
     (claim,) = existence.run(tmp_path, figures=["space"])
-    assert claim.holds_under({"tables": "of the domain"})
+    assert claim.holds_under({"bytes": "by the formulas"})
     assert "6,005,800 and 4,000,005,000 bytes" in claim.measured
 
 

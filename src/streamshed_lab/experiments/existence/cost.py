@@ -21,6 +21,7 @@ from streamshed_lab.workloads import ExistenceWorkload
 Times = dict[int, dict[str, float]]
 
 
+FORMULAS = "by the formulas"
 OURS, WRITTEN = "of what is held", "of the domain"
 """What value-based policies have a table of: here, and in section 4."""
 RIVALS: tuple[Kind, ...] = ("frequency", "output")
@@ -164,8 +165,8 @@ def space(scale: Scale, report: Report) -> list[Claim]:
             f"by the formulas, a factor of {last['value_bytes'] / last['existence_bytes']:,.0f}. "
             f"Arrays that policies have here, besides the join's own, in bytes: {here}.",
             {
-                reading(tables=WRITTEN).at("the formulas"): near,
-                reading(tables=OURS).at("value-based over EP"): Number(
+                reading(bytes=FORMULAS): near,
+                reading(bytes="of the arrays here").at("value-based over EP"): Number(
                     max(held[rival] for rival in RIVALS) / held[EP],
                     low=0.75 * 4e9 / 6e6,
                     high=1.25 * 4e9 / 6e6,

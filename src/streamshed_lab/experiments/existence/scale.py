@@ -42,6 +42,7 @@ PLAIN = {
     "frequency": "all windows",
     "processor": "unlimited",
     "tables": "of what is held",
+    "bytes": "by the formulas",
 }
 """How the paper was read at first."""
 
