@@ -11,9 +11,9 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.age_buckets import AGES, bucket, moment, now
 from streamshed.kernels.arrival_rates import COUNTS
-from streamshed.kernels.compiling import cold_kernel, implements, kernel
+from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWCOMER_BYTES, NONE, PINNED, Field, Shape
-from streamshed.kernels.intrinsics import trailing_zeros
+from streamshed.kernels.intrinsics import prefetch, trailing_zeros
 from streamshed.kernels.key_history import (
     CHOSEN,
     NOTED,
@@ -127,7 +127,7 @@ def _density(policy, core, key, lane, state):  # type: ignore[no-untyped-def]
     return _steady(policy, core, key, lane)
 
 
-@cold_kernel
+@kernel
 def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
     """The same of a key that comes again and again."""
     lanes, base, time = core.settings.lanes, key * core.settings.lanes, now(core)
@@ -170,6 +170,8 @@ def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     pools, filled, at = policy.filled.size, policy.filled[pool], pool * FRONT
     front = min(filled, FRONT)
     members, known = policy.members, policy.front
+    word = draw(core.settings.seed, arrival)
+    _prefetch_drawn(policy, core, pool, word)
     policy.turn[pool] = (policy.turn[pool] + 1) % FRONT
     known[at + policy.turn[pool]] = UNKNOWN
     highest = 0
@@ -179,9 +181,8 @@ def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
             known[at + place] = _stored_density(policy, core, row)
         if known[at + place] > known[at + highest]:
             highest = place
-    word = draw(core.settings.seed, arrival)
     for _ in range(DRAWN):
-        drawn = np.int64(((word >> _32) * np.uint64(filled)) >> _32)
+        drawn = _place_drawn(word, filled)
         word = mix(word + GOLDEN)
         if drawn < front:
             continue
@@ -211,6 +212,25 @@ def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
         known[at + place] = density
     key, lane = np.int64(core.rows[best].key), lane_of(core, core.rows[best].stream)
     return _oldest_in(core, key, lane), lowest
+
+
+@kernel
+def _place_drawn(word, filled):  # type: ignore[no-untyped-def]
+    return np.int64(((word >> _32) * np.uint64(filled)) >> _32)
+
+
+@kernel
+def _prefetch_drawn(policy, core, pool, word):  # type: ignore[no-untyped-def]
+    """Bring what is known of the keys that will be drawn into the cache, all at once."""
+    pools, lanes = policy.filled.size, core.settings.lanes
+    for _ in range(DRAWN):
+        place = _place_drawn(word, policy.filled[pool])
+        word = mix(word + GOLDEN)
+        key = np.int64(core.rows[np.int64(policy.members[place * pools + pool])].key)
+        prefetch(policy.notes, key)
+        prefetch(policy.counts, COUNTS * key * lanes)
+        prefetch(policy.stored, key * lanes)
+        prefetch(core.keys, key * core.settings.key_words)
 
 
 @kernel

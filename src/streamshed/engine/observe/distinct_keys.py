@@ -16,7 +16,10 @@ def note_key(loss, hashed, level, made):  # type: ignore[no-untyped-def]
     Keys below a depth are left out, which rises when there are too many.
     """
     if depth_of(lot_of(loss, hashed)) >= loss.numbers[CUT]:
-        _note(loss, hashed, level, made)
+        place = _place_of(loss, hashed)
+        known = loss.distinct[place]
+        if known.used == 0 or known.level > level or (made and known.made == 0):
+            _note(loss, hashed, level, made)
 
 
 @cold_kernel

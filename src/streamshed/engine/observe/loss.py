@@ -65,6 +65,7 @@ from streamshed.kernels.table import lane_of
 
 HIGHEST_RANK = 40
 """Promises above the exponent by more than this are alike."""
+_TWO, _THREE = np.uint32(2), np.uint32(3)
 FADED = 24
 """After so many pieces of a window nothing is left in the sketch."""
 
@@ -184,12 +185,18 @@ def _turn(loss, core):  # type: ignore[no-untyped-def]
     numbers[SINCE] = 0
     numbers[TURN_AT] = BOUNDLESS
     longest = _longest(core)
-    turned = False
+    turned, together = False, _turn_together(core)
     for lane in range(core.settings.lanes):
         number = _present_piece(loss, core, lane)
         if number <= loss.piece[lane]:
             continue
-        _fade(loss, core.settings.lanes, lane, min(FADED, number - loss.piece[lane]))
+        times = min(FADED, number - loss.piece[lane])
+        if not together:
+            _fade(loss, core.settings.lanes, lane, times)
+        elif lane == 0:
+            _fade_all(loss, times)
+        for _ in range(times):
+            loss.counted[lane] -= loss.counted[lane] >> 2
         if lane == longest:
             turned = True
             for piece in range(max(loss.piece[lane] + 1, number - PIECES), number + 1):
@@ -217,6 +224,15 @@ def _longest(core):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _turn_together(core):  # type: ignore[no-untyped-def]
+    """Whether all lanes have the same time window, whose pieces end together."""
+    for lane in range(core.settings.lanes):
+        if core.lanes[lane].last > 0 or core.lanes[lane].window != core.lanes[0].window:
+            return False
+    return True
+
+
+@kernel
 def _present_piece(loss, core, lane):  # type: ignore[no-untyped-def]
     """The number of the present piece of a lane's window; notes where the next one begins."""
     last = core.lanes[lane].last
@@ -237,12 +253,19 @@ def _fade(loss, lanes, lane, times):  # type: ignore[no-untyped-def]
     """Let the counts of a lane lose a quarter, so many times."""
     for cell in range(2 << loss.settings.bits):
         count = np.int64(loss.cells[cell * lanes + lane])
-        if count > 0:
-            for _ in range(times):
-                count -= (count + 3) >> 2
-            loss.cells[cell * lanes + lane] = count
+        for _ in range(times):
+            count -= (count + 3) >> 2
+        loss.cells[cell * lanes + lane] = count
+
+
+@kernel
+def _fade_all(loss, times):  # type: ignore[no-untyped-def]
+    """The same of all lanes: cell by cell in the order of memory, many at a time."""
+    cells = loss.cells
     for _ in range(times):
-        loss.counted[lane] -= loss.counted[lane] >> 2
+        for i in range(cells.size):
+            count = np.uint32(cells[i])
+            cells[i] = count - ((count + _THREE) >> _TWO)
 
 
 @kernel
@@ -274,7 +297,7 @@ def _begin_step(loss, core, now):  # type: ignore[no-untyped-def]
 # -- following ------------------------------------------------------------------------------------
 
 
-@cold_kernel
+@kernel
 def _follow(loss, core, sight, key, stream, time, position, counted):  # type: ignore[no-untyped-def]
     """Count what a row completes whose key is followed, or enters, and follow it."""
     numbers, depth = loss.numbers, depth_of(sight.lot)

@@ -66,7 +66,8 @@ def part_from(entry, least):  # type: ignore[no-untyped-def]
 def gather(loss, core, key, stream, time, position, rank):  # type: ignore[no-untyped-def]
     """Count the newcomer's partners by stream and level, in `Loss.partners`, and its suspects."""
     entries, partners = loss.entries, loss.partners
-    loss.suspects[:] = 0.0
+    for i in range(loss.suspects.size):
+        loss.suspects[i] = 0.0
     reach = window_of(core, stream)
     slots, top, own, own_rows = 0, 0, 0, 0.0
     ahead, cut = False, 0.0
@@ -271,7 +272,8 @@ def _led_by(loss, core, key, stream, slots, level, leader, latest):  # type: ign
     Of members of equal time the one of the last stream is called the latest, or the newcomer.
     """
     entries, led = loss.entries, loss.led
-    led[:slots] = 0.0
+    for slot in range(slots):
+        led[slot] = 0.0
     e = np.int64(loss.keys[key].head)
     while e != NONE:
         other = np.int64(entries[e].stream)
