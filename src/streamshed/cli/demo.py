@@ -46,7 +46,7 @@ def demo(
     """Send a burst through Spark's own join and through ours, and compare them.
 
     Spark's own join, ours without a budget and ours with one process the same files, one after the
-    other, in about four minutes. --here compares policies without Spark in half a minute.
+    other. --here compares policies without Spark.
     """
     from streamshed.policies import by_name
 
