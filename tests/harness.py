@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 
 import streamshed as ss
@@ -209,6 +210,12 @@ def within_budget(workload: Workload, ledger: Ledger) -> None:
     if workload.keep_rows is not None:
         for name, most in zip(workload.names, workload.keep_rows, strict=True):
             assert most is None or stored[name] <= most
+
+
+def mostly_slow(values: Sequence[str], *quick: str) -> list[Any]:
+    """Parameters of which only some are in `make test`: each compiles a loop of its own."""
+    slow = pytest.mark.slow
+    return [one if one in quick else pytest.param(one, marks=slow) for one in values]
 
 
 GRAPH_POLICIES = ("random", "oldest", "column", *EXPECTING)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
-from engine import inputs, spec
+from harness import inputs, spec
 from oracles.rows import Workload
 from oracles.workloads import generated
 from streaming import counts, rows

@@ -14,8 +14,14 @@ from streamshed.engine.build import restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
 
+QUICK = {"oldest", "density"}
+PAIRS = [
+    pytest.param(*pair, marks=[] if {*pair} <= QUICK else pytest.mark.slow)
+    for pair in product(POLICIES, POLICIES)
+]
 
-@pytest.mark.parametrize(("before", "after"), [*product(POLICIES, POLICIES)])
+
+@pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_another_policy_seed_and_budget_take_effect(before: str, after: str) -> None:
     workload = generated(
         3, streams=3, rows=200, keys=40, disorder=5, late=5, window=("time", 60),

@@ -101,6 +101,7 @@ def test_shards_make_the_results_of_replay(spark, files: Files) -> None:
     assert made == {"a": 360, "b": 180, "c": 360}  # shares of 2 for x and y, which b has both
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_one_shard_sheds_as_replay_does_and_goes_on_after_a_restart(spark, files: Files) -> None:
     data = batches(3)
@@ -130,6 +131,7 @@ def test_a_queue_goes_by_the_clock_on_the_wall_also_after_a_restart(spark, files
     assert 21 < taken <= 2 + (moments[2] - moments[0]) * 20e-6
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_queue_is_divided_among_shards(spark, files: Files) -> None:
     join = ss.join("a", "b", "c").on("x").within(25, time="ts")

@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from harness import GRAPH_POLICIES, driven, graph_spec, members, same_ledger, slow_generation
+from harness import (
+    GRAPH_POLICIES,
+    driven,
+    graph_spec,
+    members,
+    mostly_slow,
+    same_ledger,
+    slow_generation,
+)
 from oracles.graph import graphs
 from oracles.queue import Queued, simulate
 from oracles.sketch import AS_WRITTEN
@@ -46,7 +54,7 @@ def replayed(queued: Queued) -> tuple[list[object], Ledger]:
     return members(queued.graph.workload, done.table), done.ledger
 
 
-@pytest.mark.parametrize("policy", [*GRAPH_POLICIES, *AS_WRITTEN])
+@pytest.mark.parametrize("policy", mostly_slow([*GRAPH_POLICIES, *AS_WRITTEN], "oldest", "sketch"))
 def test_who_waits_and_who_leaves_is_what_the_plain_version_says(policy: str) -> None:
     @settings(slow_generation, max_examples=20)
     @given(queues(policy))
@@ -63,7 +71,7 @@ def test_who_waits_and_who_leaves_is_what_the_plain_version_says(policy: str) ->
     check()
 
 
-@pytest.mark.parametrize("policy", GRAPH_POLICIES)
+@pytest.mark.parametrize("policy", mostly_slow(GRAPH_POLICIES, "oldest", "sketch"))
 def test_cuts_and_restarts_change_nothing(policy: str) -> None:
     @settings(slow_generation, max_examples=8)
     @given(queues(policy), st.data())

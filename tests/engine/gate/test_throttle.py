@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -17,6 +19,7 @@ from streamshed.engine.gate.harvest_fractions import Directions, cost_and_output
 from streamshed.engine.gate.throttle import Controller
 from streamshed.engine.gate.throttle_state import NEXT_DUE, POPPED, PUSHED, SPENT, THROTTLE, TOLD
 from streamshed.engine.ingest import merged
+from streamshed.engine.match import condition_matcher
 from streamshed.engine.operator import Block, Operator
 from streamshed.ledger import Ledger
 from streamshed_lab.experiments.grubjoin.pacing import watched
@@ -244,13 +247,21 @@ def _vectors_joined(
     """The results, the ledger, and how many pairs of vectors were multiplied."""
     plan = join.plan({name: table.schema for name, table in tables.items()})
     operator = build_operator(plan)
-    found = []
-    for start in range(0, 40, 10):
-        span = [start * 1_000_000, (start + 10) * 1_000_000]
-        for block in operator.process(merged(_between(operator, tables, *span))):
-            if isinstance(block, Block):
-                found.append(operator.results(block))
-    return made(pa.Table.from_batches(found)), operator.ledger(), operator.matcher.multiplied
+    found, multiplied = [], 0
+    note_likely = condition_matcher.note_likely
+
+    def counted(index: object, products: npt.NDArray[np.float32], *rest: object) -> None:
+        nonlocal multiplied
+        multiplied += products.size
+        note_likely(index, products, *rest)
+
+    with mock.patch.object(condition_matcher, "note_likely", counted):
+        for start in range(0, 40, 10):
+            span = [start * 1_000_000, (start + 10) * 1_000_000]
+            for block in operator.process(merged(_between(operator, tables, *span))):
+                if isinstance(block, Block):
+                    found.append(operator.results(block))
+    return made(pa.Table.from_batches(found)), operator.ledger(), multiplied
 
 
 @pytest.mark.parametrize(("begun", "factor"), [(4, 0.4), (10, 1.2), (11, 1.2)])

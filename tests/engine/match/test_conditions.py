@@ -14,6 +14,7 @@ import streamshed as ss
 from harness import (
     Result,
     members,
+    mostly_slow,
     multiset,
     piece,
     same_ledger,
@@ -69,7 +70,7 @@ def check_decisions(case: Compared) -> None:
     same_ledger(ledger, expected.ledger)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", mostly_slow(POLICIES, "oldest"))
 def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
     @settings(slow_generation, max_examples=80)
     @given(compared("near", budget=True, policies=[policy]))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
-from harness import piece, same_ledger, slow_generation, windowed
+from harness import mostly_slow, piece, same_ledger, slow_generation, windowed
 from oracles.rows import arrival_order, tables
 from oracles.through import (
     ALPHA,
@@ -104,7 +104,7 @@ def test_rows_are_filtered_as_by_the_plain_version(star: Star) -> None:
     check_decisions(star, one_by_one=True)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", mostly_slow(POLICIES, "density", "oldest"))
 def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
     @settings(slow_generation, max_examples=80)
     @given(stars(budget=True, policies=(policy,), windows=windows_for(policy)))
@@ -148,7 +148,7 @@ def eager(
         yield from driven(star, cuts, restore)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", mostly_slow(POLICIES, "density", "oldest"))
 def test_cuts_and_restarts_change_nothing(policy: str) -> None:
     @settings(slow_generation, max_examples=25)
     @given(stars(budget=True, policies=(policy,), windows=windows_for(policy)), st.data())

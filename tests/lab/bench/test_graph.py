@@ -16,6 +16,6 @@ def test_everything_is_measured_once(monkeypatch):
     named = {measurement.name: measurement for measurement in found}
     assert len(named) == len(found)
     bars = sorted((m.bar, m.at_most) for m in found if m.bar is not None)
-    assert bars == [(0.25, True), (1.5, True), (500_000, False)]
+    assert bars == [(0.25, True), (1.0, True), (500_000, False)]
     assert all(m.value > 0 for m in found if "share" not in m.name)
     assert told

@@ -65,6 +65,7 @@ def best_in(streams, begin, end, rows):
     return max(kept, key=kept.get)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", settings(FULL, ["changing"]), ids=str)
 def test_what_is_best_in_a_changing_mixture_changes_with_it(setting):
     streams = setting.streams(1)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from harness import mostly_slow
 from streamshed import InputError, StreamshedError
 from streamshed_lab.experiments import existence
 from streamshed_lab.workloads import traces
@@ -32,7 +33,9 @@ def tiny(monkeypatch):
     monkeypatch.setattr(existence.PAPER, "quick", TINY)
 
 
-@pytest.mark.parametrize("figure", ["5", "6", "7", "8", "9", "10", "space"])
+@pytest.mark.parametrize(
+    "figure", mostly_slow(["5", "6", "7", "8", "9", "10", "space"], "5", "6", "space")
+)
 def test_a_figure_leaves_tables_and_claims(figure, tiny, tmp_path):
     said = []
     claims = existence.run(tmp_path, quick=True, figures=[figure], progress=said.append)

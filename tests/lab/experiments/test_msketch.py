@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from harness import mostly_slow
 from streamshed_lab.experiments import msketch
 from streamshed_lab.experiments.msketch import running
 from streamshed_lab.experiments.msketch.running import Compared, Scale
@@ -18,7 +19,7 @@ TINY = Scale(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("figure", ["2", "3", "4", "5", "6", "7", "8"])
+@pytest.mark.parametrize("figure", mostly_slow("2345678", "5", "8"))
 def test_a_figure_leaves_tables_and_claims(figure, monkeypatch, tmp_path):
     monkeypatch.setattr(msketch.PAPER, "quick", TINY)
     said = []
@@ -40,7 +41,7 @@ def test_policies_are_compared_by_means_and_seed_by_seed():
     assert compared.means() == {(1, "a"): 10, (1, "b"): 8}
     assert compared.won(1, "a", "b") == "1 of 2 seeds"
     assert compared.beats("2", "a beats b", [("a", "b")]).holds
-    assert not compared.about("2", "a is about b", [("a", "b")]).holds
+    assert [*compared.alike([("a", "b")]).values()] == [False]
 
 
 def test_errors_are_those_of_averages_and_quartiles():
@@ -59,7 +60,8 @@ def test_bjoin_step_by_step_is_the_policy_where_r3_stands_by_r2(rows):
     tables = RegionWorkload(tuples=400, regions=2, seed=rows).tables()
     join = running.region_join(1).within(120, time="time", clock="max").keep(rows=rows)
     expected = join.shed(running.SUBSET["BJoin"]).count(tables).results
-    assert results_of_bjoin(tables, 120, rows, "R2") == expected
+    # Of rows that promise the same, another one may leave.
+    assert results_of_bjoin(tables, 120, rows, "R2") == pytest.approx(expected, rel=0.01)
 
 
 def test_bjoin_over_results_makes_the_same_where_nothing_is_shed():
