@@ -117,7 +117,7 @@ def split(
 
 # -- accounts -------------------------------------------------------------------------------------
 
-_ADDED = (
+ADDED = (
     "results",
     "state_bytes",
     "payload_bytes",
@@ -141,7 +141,7 @@ def combined(shards: Sequence[Operator]) -> Ledger:
             name: _added([p.streams.get(name, StreamLedger()) for p in parts]) for name in names
         },
         others=_added([part.others for part in parts]),
-        **{name: sum(getattr(part, name) for part in parts) for name in _ADDED},
+        **{name: sum(getattr(part, name) for part in parts) for name in ADDED},
         missed=_missed([shard.tally() for shard in shards]),
         missed_lately=_missed([shard.tally(lately=True) for shard in shards]),
         keys=_keys([shard.key_tally() for shard in shards]),

@@ -22,7 +22,7 @@ from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan
 from streamshed.policies import NAMED, ByColumn
-from streamshed.shards import divided
+from streamshed.shards import ADDED, divided
 from streamshed.spark.blobs import pieces
 from streamshed.spark.changes import CHANGES, with_own_changes
 from streamshed.spark.late import LateFiles, late_warning, logger
@@ -39,19 +39,7 @@ OUTPUT = (
 """Blobs of results, and for each shard and batch its accounts, what its sample says, how important
 its results are, and what its throttle is."""
 
-TOTALS = (
-    "results",
-    "state_bytes",
-    "payload_bytes",
-    "held_bytes",
-    "peak_bytes",
-    "sample_bytes",
-    "relation_bytes",
-    "comparisons",
-    "shuffle_bytes",
-    "written_bytes",
-    "nanoseconds",
-)
+TOTALS = (*ADDED, "comparisons", "shuffle_bytes", "written_bytes", "nanoseconds")
 """What the accounts hold before the counts of each stream; after them, `SHED_BY`. The last three
 are those of a batch: bytes of rows that came, and of state that was written, and its time."""
 
