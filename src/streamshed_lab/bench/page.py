@@ -176,7 +176,7 @@ def headlines(runs: Iterable[Run]) -> str:
                 value = f"{shown(said['value'])} {said['unit']}"
                 lines.append(f"| {said['name']} | {value} | `{run.header.command}` |")
     if not lines:
-        return "No run is stored yet."
+        return "The runs that this table quotes are not stored yet."
     return "\n".join(["| what | measured | by |", "|---|---|---|", *lines])
 
 
