@@ -60,7 +60,8 @@ def test_bjoin_step_by_step_is_the_policy_where_r3_stands_by_r2(rows):
     tables = RegionWorkload(tuples=400, regions=2, seed=rows).tables()
     join = running.region_join(1).within(120, time="time", clock="max").keep(rows=rows)
     expected = join.shed(running.SUBSET["BJoin"]).count(tables).results
-    # Of rows that promise the same, another one may leave.
+    # They differ by up to 0.4 % in small windows. Ties are suspected, as either may leave; that is
+    # not shown, so that this only catches larger differences.
     assert results_of_bjoin(tables, 120, rows, "R2") == pytest.approx(expected, rel=0.01)
 
 
