@@ -12,6 +12,8 @@ import streamshed as ss
 from streamshed.plan.capabilities import Kind
 
 ROWS, WINDOW, LAST = 400, 60, 30
+BOTH, LAST_OF_BOTH = "time and row windows of one stream", 20
+"""In 60 units of time 24 rows come on average: so either window is the shorter one at times."""
 
 
 def table(seed: int) -> pa.Table:
@@ -60,6 +62,7 @@ def in_bytes(join: ss.Join) -> ss.Join:
 SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
     "time windows": lambda join: join,
     "row windows": lambda join: join,
+    "time and row windows of one stream": lambda join: join,
     "`keep(rows=…)`": lambda join: join.keep(rows=12),
     "`keep(total=…)`": lambda join: join.keep(total=30),
     "`keep(memory=…)`": in_bytes,
@@ -81,6 +84,8 @@ def said(kind: Kind, *features: str) -> ss.Join:
     join = BASES[kind]()
     if {"time windows", "row windows"} <= {*features}:
         join = join.within({"a": WINDOW}, time="ts").last({"b": LAST, "c": LAST}, time="ts")
+    elif BOTH in features:
+        join = join.within(WINDOW, time="ts").last(LAST_OF_BOTH)
     elif "row windows" in features:
         join = join.last(LAST, time="ts")
     else:

@@ -35,8 +35,8 @@ def spec(workload: Workload) -> ss.Join:
             own = dict(workload.own)
             said = {"duration": own, "otherwise": size} if own else {"duration": size}
             join = join.within(**said, time="ts", late=workload.late, ahead=workload.ahead)
-        else:
-            join = join.last(size)
+        if workload.last("") is not None:
+            join = join.last(workload.last(""))
     else:
         return _shedding(windowed(join, workload), workload)
     return _shedding(bounded(join, workload), workload)
@@ -45,7 +45,7 @@ def spec(workload: Workload) -> ss.Join:
 def windowed(join: ss.Join, workload: Workload) -> ss.Join:
     """A join of named streams with the windows and the budget of a workload."""
     times = {n: w for n, (kind, w) in _windows(workload) if kind == "time"}
-    lasts = {n: w for n, (kind, w) in _windows(workload) if kind == "last"}
+    lasts = {str(n): workload.last(n) for n in workload.names if workload.last(n) is not None}
     if times:
         join = join.within(
             times, time="ts", late=workload.late, clock=workload.clock, idle=workload.idle

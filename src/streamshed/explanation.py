@@ -142,13 +142,15 @@ def _results(plan: Plan) -> str:
 
 def _window(plan: Plan, stream: StreamPlan) -> str:
     who = f"each {plan.by!r}" if plan.by is not None else stream.name
-    if stream.last is not None:
-        return f"{who}: the last {_rows(stream.last)}"
+    last = "" if stream.last is None else f"the last {_rows(stream.last)}"
+    if stream.window is None:
+        return f"{who}: {last}"
+    last = f", {last}" if last else ""
     if plan.windows is not None:
         rest = _length(plan, plan.windows.lengths[plan.windows.otherwise])
         own = (f"{name}: {_length(plan, plan.windows.lengths[at])}" for name, at in _named(plan))
-        return f"{'; '.join(own)}; each other {plan.by!r}: {rest} by {stream.time!r}"
-    return f"{who}: {_length(plan, stream.window or 0)} by {stream.time!r}"
+        return f"{'; '.join(own)}; each other {plan.by!r}: {rest} by {stream.time!r}{last}"
+    return f"{who}: {_length(plan, stream.window)} by {stream.time!r}{last}"
 
 
 def _named(plan: Plan) -> tuple[tuple[Any, int], ...]:
@@ -156,7 +158,7 @@ def _named(plan: Plan) -> tuple[tuple[Any, int], ...]:
 
 
 def _clock(plan: Plan) -> str:
-    if all(stream.last is not None for stream in plan.streams):
+    if all(stream.window is None for stream in plan.streams):
         return "none: row windows alone, no row is ever late"
     who = "the newest time of all streams" if plan.clock == "max" else "that of the slowest stream"
     if plan.idle is not None:

@@ -199,7 +199,8 @@ time='ts')
 
         Args:
             rows: How many of the latest rows of a stream can match arriving rows, or a mapping from
-                streams to such numbers. The streams not named need a window by `.within`.
+                streams to such numbers. The streams not named need a window by `.within`. A stream
+                may have both: its rows stay as long as both hold them.
             time: The time column, or a mapping from streams to their time columns. Without one,
                 neither here nor in `.within`, the time of a row is its number in its stream.
 
@@ -209,6 +210,8 @@ time='ts')
             join('a', 'b').on('k').last(100)
             >>> join("a", "b").on("k").within({"a": "1 s"}, time="ts").last({"b": 100})
             join('a', 'b').on('k').within({'a': '1 second'}, time='ts').last({'b': 100})
+            >>> join("a", "b").on("k").within("1 hour", time="ts").last(100)
+            join('a', 'b').on('k').within('1 hour', time='ts').last(100)
         """
         names, method = self._spec.names(), ".last()"
         counts = names.read(rows, method, "number of rows", positive)

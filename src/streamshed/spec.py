@@ -326,27 +326,18 @@ class Spec:
         return BESIDES if self.selection is None else self.selection.besides()
 
     def check_windows(self) -> None:
-        """Refuse a stream with both kinds of window, or with two time columns."""
-        twice = [
-            stream
-            # A join by a column has no names, but its one input must not have both either.
-            for stream in self.streams or ("",)
-            if self.length_of(stream) is not None and self.rows_of(stream) is not None
-        ]
-        if twice:
-            who = listed(twice) if self.streams else "every stream"
-            raise SpecError(
-                f".within() and .last() both give a window to {who}; give each stream one, by "
-                "mappings such as .within({'a': '10 minutes'}, time='ts').last({'b': 100})"
-            )
-        if not (self.time_windows and self.row_windows and self.row_windows.times):
+        """Refuse a stream with two time columns."""
+        within, last = self.time_windows, self.row_windows
+        if within is None or last is None or last.times is None:
             return
-        for stream, column in self.time_windows.times.named:
-            other = self.row_windows.times.get(stream)
-            if self.rows_of(stream) is not None and other not in (None, column):
+        for stream in self.streams or ("",):  # a join by a column has no names, and one input
+            column, other = within.times.get(stream), last.times.get(stream)
+            timed = self.length_of(stream) is not None or stream in dict(within.times.named)
+            if timed and self.rows_of(stream) is not None and other not in (None, column):
+                who = f"stream {stream!r}" if stream else "every stream"
                 raise SpecError(
-                    f".within() says that the time of stream {stream!r} is in column {column!r}, "
-                    f".last() says {other!r}; name it once"
+                    f".within() says that the time of {who} is in column {column!r}, .last() says "
+                    f"{other!r}; name it once"
                 )
 
 

@@ -179,7 +179,7 @@ def _clock(workload: Workload, seen: list[list[int]], clock: int | None) -> int 
 def _take(con: duckdb.DuckDBPyConnection, workload: Workload, judgement: Judged) -> None:
     """Table `taken`: the rows that take part, each with the arrival number that ends its life.
 
-    A row ends with the N-th row of its stream after it, or at the first later arrival by which the
+    A row ends with the N-th row of its stream after it, and at the first later arrival by which the
     clock has passed it by more than its window and `late`.
     """
     clocks = np.array([-NEVER if c is None else c for c in judgement.clocks], dtype=np.int64)
@@ -195,13 +195,13 @@ def _take(con: duckdb.DuckDBPyConnection, workload: Workload, judgement: Judged)
     lasts = " ".join(
         f"WHEN {position} THEN lead(arrival, {size}) OVER life"
         for position, name in enumerate(workload.names)
-        for kind, size in [workload.window(name)]
-        if kind == "last"
+        for size in [workload.last(name)]
+        if size is not None
     )
     last = f"CASE position {lasts} END" if lasts else "NULL"
     con.execute(f"""
         CREATE OR REPLACE TABLE taken AS
-        SELECT position, k, time, row, arrival, coalesce({last}, ends) AS ends
+        SELECT position, k, time, row, arrival, least({last}, ends) AS ends
         FROM arrivals JOIN fates USING (arrival)
         WHERE taken
         WINDOW life AS (PARTITION BY position ORDER BY arrival)""")

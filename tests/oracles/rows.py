@@ -32,7 +32,8 @@ class Workload:
 
     `rows` stand stream by stream for named streams, and in table order for streams told apart by
     a column (`by`). `windows` has an entry for each of `names`, or a single one when `by`, which
-    is then that of all streams but those that have an entry in `own`.
+    is then that of all streams but those that have an entry in `own`. `lasts` has likewise the row
+    windows that streams have besides their time windows.
     """
 
     names: tuple[Stream, ...]
@@ -50,6 +51,7 @@ class Workload:
     by: bool = False
     own: tuple[tuple[Stream, int], ...] = ()
     ahead: int | None = None
+    lasts: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse settings that meaning.md gives no meaning to."""
@@ -84,6 +86,14 @@ class Workload:
             return self.windows[self.position(stream)]
         kind, size = self.windows[0]
         return kind, dict(self.own).get(stream, size)
+
+    def last(self, stream: Stream) -> int | None:
+        """The rows of the row window of a stream, if it has one."""
+        position = 0 if self.by else self.position(stream)
+        kind, size = self.windows[position]
+        if kind == "last":
+            return size
+        return self.lasts[position] if self.lasts else None
 
     @property
     def lengths(self) -> list[int]:

@@ -187,8 +187,8 @@ class _Run:
 
     def expire_rows(self, t: Held) -> None:
         """Step 8: the rows that entered N or more rows of the stream before the newest one."""
-        kind, size = self.workload.window(t.stream)
-        if kind == "last":
+        size = self.workload.last(t.stream)
+        if size is not None:
             for held in list(self.windows[t.stream]):
                 if t.number - held.number >= size:
                     self.expiry(held, t.arrival)

@@ -41,7 +41,7 @@ def workloads(
     partial: bool | None = None,
     budget: bool | None = None,
     policies: Sequence[str] = POLICIES,
-    windows: Sequence[str] = ("time", "last", "mixed"),
+    windows: Sequence[str] = ("time", "last", "mixed", "both"),
     max_streams: int = 6,
     max_rows: int = 40,
 ) -> Workload:
@@ -71,6 +71,10 @@ def workloads(
             settings["keep_total"] = draw(few)
         else:
             settings["keep_rows"] = tuple(draw(few) for _ in names)
+    if kind == "both":
+        kind = "time"
+        lasts = st.one_of(st.none(), st.integers(1, 8))
+        settings["lasts"] = tuple(draw(lasts) for _ in ([None] if by else names))
     if by:
         cells = [(stream, key, time, worth) for stream, key, time, worth, _ in rows]
         window = draw(_window(kind, span))

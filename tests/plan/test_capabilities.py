@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
-from cells import BASES, FACTS, LAST, NAMED, WINDOW, data, pieces, said
+from cells import BASES, BOTH, FACTS, LAST, LAST_OF_BOTH, NAMED, WINDOW, data, pieces, said
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
@@ -68,7 +68,7 @@ def exact(kind: Kind, *features: str) -> Counter:
     }
     newest = np.max([arrivals[name][members[name]] for name in NAMED], axis=0)
     latest = np.max([times[name][members[name]] for name in NAMED], axis=0)
-    by_rows = set(NAMED) if "row windows" in features else set()
+    by_rows = set(NAMED) if {"row windows", BOTH} & {*features} else set()
     if "time windows" in features:
         by_rows.discard("a")
     kept = np.ones(len(newest), bool)
@@ -76,8 +76,9 @@ def exact(kind: Kind, *features: str) -> Counter:
         if name in by_rows:
             came = np.searchsorted(arrivals[name], newest)
             is_newcomer = arrivals[name][members[name]] == newest
-            kept &= is_newcomer | (came - members[name] <= LAST)
-        else:
+            last = LAST_OF_BOTH if BOTH in features else LAST
+            kept &= is_newcomer | (came - members[name] <= last)
+        if name not in by_rows or BOTH in features:
             kept &= latest - times[name][members[name]] <= WINDOW
     if ORDER in features:
         kept &= times["a"][members["a"]] <= times["b"][members["b"]]
@@ -143,7 +144,8 @@ def check(kind: Kind, *features: str, policy: str | None = None) -> None:
     if "`keep(memory=…)`" in features:
         assert 0 < ledger.held_bytes <= ledger.peak_bytes <= join._spec.budget.memory
     # Rows that are shed while they wait do not move a row window: its results are others.
-    is_other = {"row windows", "`queue` with a rate"} <= {*features} or NOT_JUDGED & {*features}
+    by_rows = {"row windows", BOTH} & {*features}
+    is_other = (by_rows and "`queue` with a rate" in features) or NOT_JUDGED & {*features}
     if kind in MATCHES and not is_other and "selection" not in features:
         check_results(whole.table, exact(kind, *features), features)
 
@@ -200,10 +202,21 @@ def test_a_feature_composes_with_a_kind_of_join(kind: Kind, feature: str) -> Non
     check(kind, feature)
 
 
-def is_mixed(kind: Kind, *features: Feature) -> bool:
-    """Whether these are windows of both kinds, which streams with names can have."""
-    windows = {"time windows", "row windows"} == {feature.name for feature in features}
-    return windows and kind != "streams by a column"
+def says_windows(kind: Kind, *names: str) -> bool:
+    """Whether the windows of a pair of features are said by them: those of time are there anyway.
+
+    Windows of both kinds, of different streams, need streams with names.
+    """
+    if BOTH in names:
+        return not {"time windows", "row windows"} & {*names}
+    mixed = {*names} == {"time windows", "row windows"}
+    return "time windows" not in names or (mixed and kind != "streams by a column")
+
+
+def excluded(*names: str) -> bool:
+    """Whether features exclude each other; a stream with both windows has row windows."""
+    said = {*names, "row windows"} if BOTH in names else {*names}
+    return any({*pair} <= said for pair in EXCLUSIVE)
 
 
 BUDGETS = {"`keep(rows=…)`", "`keep(total=…)`", "`keep(memory=…)`", "`spill`"}
@@ -215,10 +228,9 @@ PAIRS = [
     for other in FEATURES[i + 1 :]
     if kind not in one.no
     and kind not in other.no
-    and (one.name, other.name) not in EXCLUSIVE
-    and (other.name, one.name) not in EXCLUSIVE
+    and not excluded(one.name, other.name)
     and not {one.name, other.name} <= BUDGETS
-    and ("time windows" not in (one.name, other.name) or is_mixed(kind, one, other))
+    and says_windows(kind, one.name, other.name)
 ]
 
 

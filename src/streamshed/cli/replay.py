@@ -41,7 +41,7 @@ def replay(
         str | None,
         typer.Option(help="The time window: '10 minutes', or a number for integer times."),
     ] = None,
-    last: Annotated[int | None, typer.Option(help="A window of this many rows instead.")] = None,
+    last: Annotated[int | None, typer.Option(help="A window of this many rows.")] = None,
     time: Annotated[
         list[str] | None, typer.Option(help="The time column, or STREAM=COLUMN for each.")
     ] = None,

@@ -72,7 +72,7 @@ def _sized_for(plan: Plan) -> int:
 
 def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
     """The core of a join that has seen nothing yet."""
-    timed = any(stream.last is None for stream in plan.streams)
+    timed = any(stream.window is not None for stream in plan.streams)
     settings = Settings(
         by=plan.by is not None,
         pooled=shape.pools == 1,
@@ -108,7 +108,7 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
         core.lanes["recent"][lane] = core.lanes["last"][:lane].sum()
     if plan.windows is not None:
         core.lanes["window"] = plan.windows.lengths
-        core.lanes["last"] = 0
+        core.lanes["last"] = plan.streams[0].last or 0
     core.lanes["newest"] = NEVER
     budgets = [stream.rows for stream in plan.streams] if len(core.pools) > 1 else [plan.total]
     core.pools["budget"] = [BOUNDLESS if rows is None else rows for rows in budgets]

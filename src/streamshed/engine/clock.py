@@ -178,7 +178,7 @@ def expire(core, matcher, policy, shift):  # type: ignore[no-untyped-def]
 @kernel
 def _expire_lane(core, matcher, policy, lane, shift):  # type: ignore[no-untyped-def]
     """Remove every row of a lane that the clock has left behind."""
-    if core.lanes[lane].last > 0 or core.numbers[CLOCK] == NEVER:
+    if core.lanes[lane].window >= BOUNDLESS or core.numbers[CLOCK] == NEVER:
         return
     longest = core.lanes[lane].window + core.settings.late
     while True:
@@ -218,7 +218,7 @@ def recent_place(core, stream):  # type: ignore[no-untyped-def]
 
 @kernel
 def note_recent(core, stream, arrival, row):  # type: ignore[no-untyped-def]
-    """Remember a row of a stream, if its window is one of rows."""
+    """Remember a row of a stream that has a row window."""
     if core.lanes[lane_of(core, stream)].last > 0:
         place = recent_place(core, stream)
         core.recent[place].arrival = arrival

@@ -128,8 +128,6 @@ def _outside(core, pool):  # type: ignore[no-untyped-def]
 
 @kernel
 def _outside_lane(core, lane):  # type: ignore[no-untyped-def]
-    if core.lanes[lane].last > 0:
-        return NONE
     row = oldest(core, lane)
     if row != NONE and core.numbers[NEWEST] - core.rows[row].time <= core.lanes[lane].window:
         return NONE

@@ -48,7 +48,7 @@ def find_horizon(policy, core):  # type: ignore[no-untyped-def]
     rows = np.int64(0)
     for lane in range(core.settings.lanes):
         rows += core.lanes[lane].last
-        if core.lanes[lane].last == 0 and core.lanes[lane].window < BOUNDLESS:
+        if core.lanes[lane].window < BOUNDLESS:
             longest = max(longest, core.lanes[lane].window)
     horizon = longest if core.settings.timed else rows
     policy.horizon[0] = np.float64(max(horizon, np.int64(1)))

@@ -47,8 +47,8 @@ LANE = np.dtype(
     [
         ("first", np.int32),  # the rows of the lane that came in order, oldest first
         ("end", np.int32),
-        ("window", np.int64),
-        ("last", np.int64),  # the rows of a row window, 0 for a time window
+        ("window", np.int64),  # the length of the time window, BOUNDLESS if there is none
+        ("last", np.int64),  # the rows of the row window, 0 if there is none
         ("recent", np.int64),  # where the lane's ring of recent rows begins
         ("newest", np.int64),  # the largest time seen
     ],

@@ -12,6 +12,7 @@ import numpy as np
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import (
     ARRIVED,
+    BOUNDLESS,
     FATES,
     FILTERED,
     FIRST_SEEN,
@@ -46,7 +47,7 @@ def turns(state, core, stream):  # type: ignore[no-untyped-def]
 def _piece(core, stream):  # type: ignore[no-untyped-def]
     """The number of the piece that a stream is in: by the time since the first, or by its rows."""
     lane = core.lanes[stream]
-    if lane.last == 0:
+    if lane.window < BOUNDLESS:
         passed = core.numbers[NEWEST] - core.numbers[FIRST_SEEN]
         return passed // max(np.int64(1), lane.window)
     counts, base = core.counts, stream * FATES

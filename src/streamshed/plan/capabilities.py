@@ -81,6 +81,14 @@ FEATURES: tuple[Feature, ...] = (
     Feature("time windows", ".within()", lambda spec: spec.time_windows is not None),
     Feature("row windows", ".last()", lambda spec: spec.row_windows is not None),
     Feature(
+        "time and row windows of one stream",
+        ".within() and .last()",
+        lambda spec: any(
+            spec.length_of(stream) is not None and spec.rows_of(stream) is not None
+            for stream in spec.streams or ("",)
+        ),
+    ),
+    Feature(
         "`keep(rows=…)`",
         ".keep(rows=…)",
         lambda spec: spec.budget is not None and spec.budget.rows is not None,

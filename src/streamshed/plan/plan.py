@@ -38,9 +38,9 @@ class StreamPlan:
     time: str | None
     """The time column; without one a row's time is its number in its stream."""
     window: int | None
-    """The length of a time window in units of time, or None for a row window."""
+    """The length of the time window in units of time, or None if there is none."""
     last: int | None
-    """The number of rows of a row window, or None for a time window."""
+    """The number of rows of the row window, or None if there is none."""
     rows: int | None
     """The budget of this stream, or None."""
     worth: str | None
@@ -320,7 +320,9 @@ class Plan:
             for column in stream.schema
         }
         windows = [
-            stream.window if stream.last is None else f"{stream.last} rows"
+            stream.window
+            if stream.last is None
+            else f"{'' if stream.window is None else f'{stream.window}, '}{stream.last} rows"
             for stream in self.streams
         ]
         return {

@@ -223,7 +223,7 @@ def _await_end(links, core, row):  # type: ignore[no-untyped-def]
     lane = core.lanes[core.rows[row].stream]
     if links.place[row] != NONE:
         heap_restore(links, core, 0, row)
-    elif core.settings.timed and lane.last == 0:
+    elif core.settings.timed and lane.last == 0:  # rows that are filtered move no row window
         longest = lane.window + core.settings.late
         if links.until[row] < BOUNDLESS and links.until[row] - core.rows[row].time <= longest:
             heap_push(links, core, 0, row)

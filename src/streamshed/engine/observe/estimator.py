@@ -69,7 +69,7 @@ FEWEST, MOST = 8, 64
 
 _TALLIES = ("total", "spread", "steps", "step_spread")
 _KEYS = ("distinct",)
-_BY_ENTRY = ("entries", "latest", "keys")
+_BY_ENTRY = ("entries", "latest", "earliest", "keys")
 
 
 def is_estimated(plan: Plan) -> bool:
@@ -104,8 +104,6 @@ class LossEstimator(Estimator):
         super().__init__(plan, shape, memory)
         # A result is a product over streams, and so is what the sketch is wrong by.
         self.doubt = 2.0 ** max(1, len(plan.streams) - 2)
-        lasts = [stream.last is not None for stream in plan.streams]
-        self.mixed = any(lasts) and not all(lasts)
         self.settings = _settings(plan)
         self.room = self.settings.capacity if plan.rate is None else 0
         nothing = {name: field.nothing() for name, field in self.layout().items()}
@@ -124,7 +122,7 @@ class LossEstimator(Estimator):
 
     def layout(self) -> dict[str, Field]:
         """The arrays."""
-        return loss_layout(self.room, self.settings.bits, self.shape.lanes, self.mixed)
+        return loss_layout(self.room, self.settings.bits, self.plan.streams)
 
     def grow(self, shape: Shape, rows: int) -> None:
         """Grow with the streams; and with the rows, if the rate was said."""

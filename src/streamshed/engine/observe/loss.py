@@ -234,18 +234,23 @@ def _turn_together(core):  # type: ignore[no-untyped-def]
 
 @kernel
 def _present_piece(loss, core, lane):  # type: ignore[no-untyped-def]
-    """The number of the present piece of a lane's window; notes where the next one begins."""
-    last = core.lanes[lane].last
+    """The number of the present piece of a lane's window; notes where the next one begins.
+
+    Where a lane has both windows the pieces of either are counted, which are twice as long.
+    """
+    last, window = core.lanes[lane].last, core.lanes[lane].window
+    pieces = PIECES // 2 if last > 0 and window < BOUNDLESS else PIECES
+    by_rows, by_time = np.int64(0), np.int64(0)
     if last > 0:
         rows = last * (loss.numbers[STREAMS] if core.settings.by else 1)
-        length = max(1, -(-rows // PIECES))
-        number = _rows_of(loss, core, lane) // length
-        loss.turn_at[lane] = (number + 1) * length
-    else:
-        length = max(1, -(-core.lanes[lane].window // PIECES))
-        number = loss.numbers[NEWEST] // length
-        loss.numbers[TURN_AT] = min(loss.numbers[TURN_AT], (number + 1) * length)
-    return number
+        length = max(1, -(-rows // pieces))
+        by_rows = _rows_of(loss, core, lane) // length
+        loss.turn_at[lane] = (by_rows + 1) * length
+    if window < BOUNDLESS:
+        length = max(1, -(-window // pieces))
+        by_time = loss.numbers[NEWEST] // length
+        loss.numbers[TURN_AT] = min(loss.numbers[TURN_AT], (by_time + 1) * length)
+    return by_rows + by_time
 
 
 @kernel
@@ -381,6 +386,8 @@ def _suspect(loss, core, key, stream, rank, sight):  # type: ignore[no-untyped-d
             now = _rows_of(loss, core, lane) if in_rows else loss.numbers[NEWEST]
             e = add_entry(loss, key, max(0, likely), now, most, rank, lane)
             loss.entries[e].suspect = 1
+            if loss.latest.size > 0:
+                loss.latest[e] = loss.numbers[NEWEST]
 
 
 @kernel
@@ -439,5 +446,7 @@ def _store(loss, core, key, depth, stream, time, position, rank, partners):  # t
     e = add_entry(loss, key, position, position, 1.0, rank, stream)
     if loss.latest.size > 0:
         loss.latest[e] = time
+    if loss.earliest.size > 0:
+        loss.earliest[e] = time
     if partners.own + 1 > loss.settings.most:
         coarsen(loss, core, key, stream, partners.own_rows + 1.0)

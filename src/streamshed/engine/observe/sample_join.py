@@ -657,9 +657,8 @@ class SampleJoin(Estimator):
         lanes, clock = join.core.lanes, int(join.core.numbers[CLOCK])
         alive = np.ones(stored, np.bool_)
         if clock != NEVER:
-            timed = lanes["last"][stream] == 0
             least = clock - self.plan.late - lanes["window"][stream]
-            alive = ~timed | (self.state.rows.time[:stored] >= least)
+            alive = self.state.rows.time[:stored] >= least
         if self.lasts.any():
             entered = self.state.before.reshape(-1, self.shape.lanes)[at]
             last = self.lasts[stream]

@@ -48,18 +48,30 @@ class Found(NamedTuple):
 
 
 @kernel
-def part_from(entry, least):  # type: ignore[no-untyped-def]
-    """How many rows of an entry are of a time of at least so much.
+def part_from(lo, hi, count, least):  # type: ignore[no-untyped-def]
+    """How many of so many rows are of a time, or number, of at least so much.
 
-    There is one at each of its ends; those in between are taken as evenly spread.
+    There is one at each of both ends; those in between are taken as evenly spread.
     """
-    rows = np.float64(entry.count)
-    if entry.lo >= least:
+    rows = np.float64(count)
+    if lo >= least:
         return rows
-    if entry.hi < least:
+    if hi < least:
         return 0.0
-    part = np.float64(entry.hi - least + 1) / np.float64(entry.hi - entry.lo + 1)
+    part = np.float64(hi - least + 1) / np.float64(hi - lo + 1)
     return 1.0 + (rows - 2.0) * part
+
+
+@kernel
+def partners_in(loss, core, e, time):  # type: ignore[no-untyped-def]
+    """How many rows of an entry a result of a time may have, by all windows of their stream."""
+    entry = loss.entries[e]
+    stream = np.int64(entry.stream)
+    rows = part_from(entry.lo, entry.hi, entry.count, oldest_partner(loss, core, stream, time))
+    if loss.earliest.size > 0:
+        least = time - window_of(core, stream)
+        rows = min(rows, part_from(loss.earliest[e], loss.latest[e], entry.count, least))
+    return rows
 
 
 @kernel
@@ -85,7 +97,7 @@ def gather(loss, core, key, stream, time, position, rank):  # type: ignore[no-un
             if same == NONE and _is_alike(loss, entry, position, rank):
                 same = e
         else:
-            rows = part_from(entry, oldest_partner(loss, core, other, time))
+            rows = partners_in(loss, core, e, time)
             if core.settings.timed and latest_time(loss, e) > time:
                 ahead = True
                 if latest_time(loss, e) - time > reach:
@@ -214,7 +226,7 @@ def _within_bounds(loss, core, key, stream, time, level):  # type: ignore[no-unt
             continue
         at[lane] = e
         before = lane - 2 if lane - 1 == stream else lane - 1
-        product[lane] = part_from(entries[e], oldest_partner(loss, core, lane, time))
+        product[lane] = partners_in(loss, core, e, time)
         if lane > first:
             product[lane] *= product[before]
         if lane == last:
@@ -258,7 +270,7 @@ def _by_latest(loss, core, key, stream, time, slots, level):  # type: ignore[no-
         if entries[e].suspect == 0 and other != stream and level_of(loss, entries[e]) <= level:
             latest = latest_time(loss, e)
             if time < latest <= time + reach:
-                rows = part_from(entries[e], oldest_partner(loss, core, other, latest))
+                rows = partners_in(loss, core, e, latest)
                 if rows > 0:
                     results += rows * _led_by(loss, core, key, stream, slots, level, other, latest)
         e = np.int64(entries[e].after)
@@ -281,8 +293,7 @@ def _led_by(loss, core, key, stream, slots, level, leader, latest):  # type: ign
             behind = latest - latest_time(loss, e)
             first = behind > 0 or (behind == 0 and (leader == NONE or other < leader))
             if first and level_of(loss, entries[e]) <= level and loss.slot_of[other] != NONE:
-                least = oldest_partner(loss, core, other, latest)
-                led[loss.slot_of[other]] += part_from(entries[e], least)
+                led[loss.slot_of[other]] += partners_in(loss, core, e, latest)
         e = np.int64(entries[e].after)
     results = 1.0
     members = 1 if leader == NONE else 2

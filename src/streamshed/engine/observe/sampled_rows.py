@@ -17,9 +17,9 @@ from streamshed.engine.observe.state import (
     PIECES,
     RISES,
     depth_of,
+    is_over,
     level_of,
     lot_of,
-    oldest_alive,
     window_of,
 )
 from streamshed.kernels.compiling import cold_kernel, kernel, loop
@@ -144,7 +144,7 @@ def prune_key(loss, core, key, depth):  # type: ignore[no-untyped-def]
         after = np.int64(entries[e].after)
         below = entries[e].rank < least
         out = below and entries[e].floor > depth
-        if out or entries[e].hi < oldest_alive(loss, core, entries[e]):
+        if out or is_over(loss, core, e):
             if before == NONE:
                 loss.keys[key].head = after
             else:
@@ -257,4 +257,6 @@ def _merge(loss, one, other, bound):  # type: ignore[no-untyped-def]
     entries[one].floor = max(entries[one].floor, entries[other].floor)
     if loss.latest.size > 0:
         loss.latest[one] = max(loss.latest[one], loss.latest[other])
+    if loss.earliest.size > 0:
+        loss.earliest[one] = min(loss.earliest[one], loss.earliest[other])
     return True

@@ -7,16 +7,20 @@ lots; the row is followed if its key is at least as deep, which has the chance 2
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.compiling import kernel
-from streamshed.kernels.core import CLOCK, NEVER, NONE, Field
+from streamshed.kernels.core import BOUNDLESS, CLOCK, NEVER, NONE, Field
 from streamshed.kernels.intrinsics import bit_length
 from streamshed.kernels.random import mix
 from streamshed.kernels.table import lane_of, sweep_of
+
+if TYPE_CHECKING:
+    from streamshed.plan.plan import StreamPlan
 
 PIECES = 4
 """Pieces of a window: after each, all counts of the sketch lose a quarter."""
@@ -136,6 +140,7 @@ class Loss(NamedTuple):
     entered: npt.NDArray[np.int64]  # by stream: the rows that came
     entries: npt.NDArray[Any]
     latest: npt.NDArray[np.int64]  # by entry: its last time, if there are both kinds of windows
+    earliest: npt.NDArray[np.int64]  # by entry: its first time, if a stream has both windows
     keys: npt.NDArray[Any]
     heads: npt.NDArray[np.int32]  # chains of keys by hash: the first key + 1, or 0
     total: npt.NDArray[Any]  # the tally since the beginning
@@ -153,19 +158,22 @@ class Loss(NamedTuple):
     logarithm: npt.NDArray[np.int16]  # 16·log2(1 + n), rounded down
 
 
-def loss_layout(room: int, bits: int, lanes: int, mixed: bool) -> dict[str, Field]:
+def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str, Field]:
     """The arrays of a `Loss`.
 
     Args:
         room: entries, and keys.
         bits: of the width of the sketch.
-        lanes: lanes of the join.
-        mixed: whether there are windows of time and windows of rows.
+        streams: of the join, with their windows.
     """
 
     def once(dtype: npt.DTypeLike, times: int, kept: bool = True) -> Field:
         return Field("once", dtype, 0, times, kept)
 
+    lanes = len(streams)
+    by_rows = any(stream.last is not None for stream in streams)
+    mixed = by_rows and any(stream.window is not None for stream in streams)
+    both = any(stream.last is not None and stream.window is not None for stream in streams)
     return {
         "numbers": once(np.int64, NUMBERS),
         "cells": once(np.uint16, (2 << bits) * lanes),
@@ -176,6 +184,7 @@ def loss_layout(room: int, bits: int, lanes: int, mixed: bool) -> dict[str, Fiel
         "entered": Field("stream", np.int64, kept=True),
         "entries": once(ENTRY, room),
         "latest": once(np.int64, room if mixed else 0),
+        "earliest": once(np.int64, room if both else 0),
         "keys": once(KEY, room),
         "heads": once(np.int32, 1 << (max(64, room) - 1).bit_length(), kept=False),
         "total": once(TALLY, 1),
@@ -231,8 +240,9 @@ def oldest_partner(loss, core, stream, time):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def oldest_alive(loss, core, entry):  # type: ignore[no-untyped-def]
-    """The least time, or number, of rows that may still be partners of rows to come."""
+def is_over(loss, core, e):  # type: ignore[no-untyped-def]
+    """Whether no row of an entry can be a partner of a row to come."""
+    entry = loss.entries[e]
     stream = np.int64(entry.stream)
     if entry.suspect != 0 and core.settings.by:  # of some stream of the only lane
         last, window = core.lanes[0].last, core.lanes[0].window
@@ -241,10 +251,12 @@ def oldest_alive(loss, core, entry):  # type: ignore[no-untyped-def]
     else:
         last, window = core.lanes[lane_of(core, stream)].last, window_of(core, stream)
         entered = loss.entered[stream]
-    if last > 0:
-        return entered - last + 1
+    if last > 0 and entry.hi <= entered - last:
+        return True
     clock = core.numbers[CLOCK]
-    return np.int64(FAR) if clock == NEVER else clock - core.settings.late - window
+    if clock == NEVER or window >= BOUNDLESS:
+        return False
+    return latest_time(loss, e) < clock - core.settings.late - window
 
 
 @kernel
