@@ -194,7 +194,7 @@ def _budget(plan: Plan, shards: int) -> str:
 
 
 def _policy(plan: Plan, named: bool) -> str:
-    if plan.spill is not None or not plan.bounded:
+    if not plan.bounded:
         return ""
     said = repr(plan.policy.name)
     if isinstance(plan.policy, ByColumn):
@@ -240,7 +240,7 @@ def _spill(plan: Plan) -> str:
 def _estimate(plan: Plan) -> str:
     if plan.spill is not None and plan.spill.deadline is None:
         return "nothing is missed"
-    if not plan.bounded and plan.throttle is None:
+    if not plan.bounded and plan.throttle is None and plan.spill is None:
         return "nothing is shed, and nothing is missed"
     if not is_estimated(plan):
         return "missed results are not estimated"

@@ -31,9 +31,10 @@ def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None)
         memory: where the arrays are.
     """
     memory = memory or Memory()
+    plan = within_memory(plan)
     if plan.spill is None:
-        return _in_memory(within_memory(plan), whole, memory)
-    join = _in_memory(plan.unbounded, whole, memory)
+        return _in_memory(plan, whole, memory)
+    join = _in_memory(replace(plan.unbounded, memory=plan.memory), whole, memory)
     # A part of the keys sees a part of the times: its clock is no later than that of all. Row
     # windows move by the rows of all keys, so that it is told there which rows leave.
     streams = tuple(replace(s, last=None) for s in plan.unbounded.streams)

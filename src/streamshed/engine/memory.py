@@ -80,7 +80,7 @@ def entries_of_sample(plan: Plan) -> int:
 def _bytes(plan: Plan, rows: int) -> int:
     """Bytes of the store, the policy and the matcher for so many rows."""
     shape = _shape(plan, rows)
-    policy = plan.policy if plan.bounded and plan.spill is None else Exact()
+    policy = plan.policy if plan.bounded else Exact()
     layouts = [core_layout(), policy.layout(shape)]
     if plan.graph:
         layouts.append(index_layout(plan))

@@ -561,7 +561,7 @@ class Operator:
             others=_stream_ledger(self.others.tolist()),
             state_bytes=self.state_bytes(),
             payload_bytes=self.payload_bytes(),
-            held_bytes=self._counted(int(self.core.pools["bytes"].sum())),
+            held_bytes=self._counted(self._held_bytes()),
             peak_bytes=self._counted(int(self.core.numbers[PEAK_BYTES])),
             shed_by=self.shed_by(),
             **self._estimates(),
@@ -578,6 +578,11 @@ class Operator:
         if self.spill is not None:
             ledger = replace(ledger, spilled=self.spill.account())
         return ledger
+
+    def _held_bytes(self) -> int:
+        """The bytes of the rows in memory, where the budget is in bytes."""
+        noted = 0 if self.spill is None else self.spill.noted_bytes
+        return int(self.core.pools["bytes"].sum()) + noted
 
     def payload_bytes(self) -> int:
         """The bytes of the users' rows that are kept, those included that are not needed."""

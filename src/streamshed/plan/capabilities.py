@@ -158,9 +158,6 @@ _ORDER, _UNMATCHED, _FIRST = (
 )
 
 EXCLUSIVE: dict[tuple[str, str], str] = {
-    ("`spill`", "`keep(memory=…)`"): (
-        "what goes to disk, and when, is decided by numbers of rows: use .keep(total=…)"
-    ),
     ("partial results", _ORDER): (
         "which members a result has would depend on the order of all of them"
     ),

@@ -294,9 +294,10 @@ class Plan:
 
     @property
     def bounded(self) -> bool:
-        """Whether rows may have to be shed: there is a budget, or a queue."""
-        budgets = (self.total, self.memory, *(s.rows for s in self.streams), self.queue)
-        return any(budget is not None for budget in budgets)
+        """Whether rows may have to be shed: there is a queue, or a budget and no disk."""
+        budgets = (self.total, self.memory, *(s.rows for s in self.streams))
+        over = self.spill is None and any(budget is not None for budget in budgets)
+        return over or self.queue is not None
 
     @property
     def budget(self) -> int | None:
@@ -311,6 +312,12 @@ class Plan:
         """The same join without a budget."""
         streams = tuple(replace(stream, rows=None) for stream in self.streams)
         return replace(self, streams=streams, total=None, memory=None)
+
+    def _overflow(self) -> str:
+        """What is done with rows that are too many."""
+        if self.spill is None:
+            return "shed"
+        return "spilled" if self.memory is None else "spilled by bytes"
 
     def about(self) -> dict[str, str]:
         """What a state of the join depends on, in words."""
@@ -348,7 +355,7 @@ class Plan:
             **({"unmatched": ", ".join(self.unmatched)} if self.unmatched else {}),
             **({"first": repr(self.first)} if self.first else {}),
             "throttle": str(self.throttle and self.throttle.on_any_machine()),
-            "overflow": "shed" if self.spill is None else "spilled",
+            "overflow": self._overflow(),
             "condition": "equal keys" if self.pairwise is None else str(self.pairwise),
             **columns,
         }

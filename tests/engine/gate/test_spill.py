@@ -454,7 +454,7 @@ def test_who_stops_early_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_row_windows_on_disk_are_those_in_memory(seed: int, tmp_path: Path) -> None:
-    """Streams by rows, or by rows and by time; rows out of order; complete and partial."""
+    """Streams by rows, by rows or by time, by both; rows out of order; complete and partial."""
     random = np.random.default_rng(seed)
     size, last = int(random.integers(200, 900)), random.integers(1, 80, 3).tolist()
     tables = {
@@ -471,6 +471,8 @@ def test_row_windows_on_disk_are_those_in_memory(seed: int, tmp_path: Path) -> N
     if seed % 3 == 0:
         join = ss.join(*tables).on("k").last({"a": last[0]}, time="ts")
         join = join.within({"b": last[1], "c": last[2]}, time="ts", late=20)
+    if seed % 3 == 1:
+        join = join.within(last[0], time="ts", late=20)
     if seed % 2:
         join = join.partial(at_least=2)
     spilled = join.keep(total=int(random.integers(5, 60))).spill(to=str(tmp_path))
@@ -480,6 +482,62 @@ def test_row_windows_on_disk_are_those_in_memory(seed: int, tmp_path: Path) -> N
     assert found.ledger.streams == expected.ledger.streams
     results = (Counter(map(str, made.table.to_pylist())) for made in (found, expected))
     assert next(results) == next(results)
+
+
+# -- budgets in bytes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("largest", [300, 2_000])
+def test_a_budget_in_bytes_spills_by_bytes(largest: int, tmp_path: Path) -> None:
+    """Rows of very different sizes are all joined, and memory never holds more than allowed.
+
+    With the longer ones a third of the budget is less than a row.
+    """
+    random, size, budget = np.random.default_rng(largest), 600, 5_000
+    tables = {
+        name: pa.table(
+            {
+                "k": random.integers(0, 30, size),
+                "ts": np.sort(random.integers(0, size, size)),
+                "note": ["x" * long for long in random.integers(0, largest, size)],
+            }
+        )
+        for name in "abc"
+    }
+    join = ss.join(*tables).on("k").within(60, time="ts")
+    spilled = join.keep(memory=budget).spill(to=str(tmp_path))
+    expected = join.replay(tables)
+    found = spilled.replay(tables)
+    assert found.ledger.spilled.results > 0
+    assert found.ledger.streams == expected.ledger.streams
+    assert budget // 2 < found.ledger.peak_bytes <= budget
+    results = Counter(map(str, expected.table.to_pylist()))
+    assert Counter(map(str, found.table.to_pylist())) == results
+    session, pushed = spilled.open(tables), []
+    for start in range(0, size, 50):
+        parts = {}
+        for name, rows in tables.items():
+            now = (rows["ts"].to_numpy() >= start) & (rows["ts"].to_numpy() < start + 50)
+            parts[name] = rows.filter(pa.array(now))
+        pushed += session.push(parts).to_pylist()
+        assert session.ledger.held_bytes <= budget
+        state = session.snapshot()
+        before, session = session, spilled.open(tables, state=state)
+        before.close()
+    pushed += session.finish().to_pylist()
+    assert Counter(map(str, pushed)) == results
+    with pytest.raises(ss.StateError, match="spilled by bytes"):
+        join.keep(total=50).spill(to=str(tmp_path)).open(tables, state=state)
+    session.close()
+
+
+def test_a_row_larger_than_the_budget_goes_to_disk_at_once(tmp_path: Path) -> None:
+    notes = ["", "x" * 9_000, "", ""]
+    rows = pa.table({"k": [1, 1, 2, 1], "ts": range(4), "note": notes})
+    join = ss.join("a", "b").on("k").within(5, time="ts")
+    found = join.keep(memory=5_000).spill(to=str(tmp_path)).replay(a=rows, b=rows)
+    assert found.table.num_rows == join.replay(a=rows, b=rows).table.num_rows
+    assert 9_000 < found.ledger.peak_bytes < 15_000
 
 
 # -- what cannot be ------------------------------------------------------------------------------

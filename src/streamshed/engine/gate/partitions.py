@@ -29,6 +29,8 @@ class Piece:
     file: DiskFile
     rows: slice | npt.NDArray[np.int64]
     size: int
+    taken: int
+    """What its rows take of a budget: their number, or bytes."""
     oldest: int
     newest: int
     """The least and the largest time of the rows."""
@@ -40,9 +42,8 @@ class Piece:
         """Some rows of a file."""
         known = file.known[rows]
         times = known["time"]
-        return cls(
-            file, rows, len(known), int(times.min()), int(times.max()), int(known["arrival"][0])
-        )
+        oldest, newest, first = int(times.min()), int(times.max()), int(known["arrival"][0])
+        return cls(file, rows, len(known), taken_by(known), oldest, newest, first)
 
     def known(self) -> Records:
         """What is known of the rows; not where they are."""
@@ -109,15 +110,17 @@ class Partitions:
             there.tolist(),
             starts.tolist(),
             ends[there].tolist(),
+            np.add.reduceat(rows["size"].astype(np.int64), starts).tolist(),
             np.minimum.reduceat(times, starts).tolist(),
             np.maximum.reduceat(times, starts).tolist(),
             rows["arrival"][starts].tolist(),
             strict=True,
         )
-        for number, start, end, oldest, newest, first in found:
+        for number, start, end, taken, oldest, newest, first in found:
             partition = self.of[number]
             pieces = partition.joined if joined[number] else partition.waiting
-            pieces.append(Piece(file, slice(start, end), end - start, oldest, newest, first))
+            size = end - start
+            pieces.append(Piece(file, slice(start, end), size, taken, oldest, newest, first))
 
     def _map(self, file: DiskFile) -> None:
         for payload, rows in zip(self.payload, file.rows, strict=True):
@@ -190,6 +193,11 @@ class Partitions:
             chosen = slice(*rows["from"]) if "from" in rows else np.array(rows["rows"], np.int64)
             piece = Piece.of(self.disk.files[file_number], chosen)
             (self.of[number].joined if done else self.of[number].waiting).append(piece)
+
+
+def taken_by(rows: Records) -> int:
+    """What rows take of a budget."""
+    return int(rows["size"].sum(dtype=np.int64))
 
 
 def _said(rows: slice | npt.NDArray[np.int64]) -> dict[str, list[int]]:

@@ -18,14 +18,17 @@ import numpy.typing as npt
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, UNWEIGHTED, Batch
 from streamshed.engine.component import Component
 from streamshed.engine.gate.disk import Disk
-from streamshed.engine.gate.partitions import Flags, Partition, Partitions, Records
+from streamshed.engine.gate.partitions import Flags, Partition, Partitions, Records, taken_by
 from streamshed.engine.gate.spill_router import (
     AWAY,
     CAME,
     ENTERED,
     LISTED,
     LOWEST,
+    MOST,
+    NEEDED,
     NOTED,
+    NOTED_SIZE,
     OVER,
     PARTITIONS,
     UNTIL,
@@ -82,7 +85,8 @@ class Horizon(NamedTuple):
 class DiskSpill(Component):
     """The disk of a running join on one shared key.
 
-    Arrivals are counted in *rounds*, each of as many as there is room for in memory. At its end the
+    Arrivals are counted in *rounds*, each of as many as there is room for in memory; where the
+    budget is in bytes, so are all sizes, and otherwise each row counts 1. At the end of a round the
     rows that came for partitions on disk are written there, and if memory is nearly full more
     partitions go there, the largest first. Now and then there is a *sitting*: partitions on disk
     are read again and joined, the one that has waited longest first, as long as no more rows are
@@ -104,12 +108,16 @@ class DiskSpill(Component):
         self.deadline = spill.deadline
         rows = [stream.rows for stream in plan.streams]
         budgets = rows if plan.total is None else [plan.total]
+        self.sized = plan.memory is not None
+        if plan.memory is not None:
+            budgets = [plan.memory.for_rows]
         self.budget = np.array([BOUNDLESS if b is None else b for b in budgets], np.int64)
         self.sitting = sum(b for b in budgets if b is not None)
         payload = [Payload(payload.schema) for payload in join.payload]
         self.aside = Partitions(Disk(spill.to, AWAY), payload)
         visitor.ingest = join.ingest
         self.router = join.router = new_router(len(self.budget))
+        self.router.numbers[MOST] = self.sitting if self.sized else 0
         self.last: Ints = np.array([stream.last or 0 for stream in plan.streams], np.int64)
         self.by_rows = bool(self.last.any())
         self.entered: Records = np.empty(0, ENTERED)
@@ -200,8 +208,8 @@ class DiskSpill(Component):
         self.aside.disk.close()
 
     def _room(self) -> Ints:
-        """For each budget how many rows more there may be in memory, besides those noted."""
-        held = self.join.core.pools["held"].sum(keepdims=True)
+        """For each budget what more there may be in memory, besides the rows noted."""
+        held = self.join.core.pools["bytes" if self.sized else "held"].sum(keepdims=True)
         if len(self.budget) > 1:
             stored = self.join.core.counts.reshape(-1, FATES)[:, STORED]
             noted = self.router.noted["stream"][: self.router.numbers[NOTED]]
@@ -213,8 +221,8 @@ class DiskSpill(Component):
 
     def _flushed(self) -> Records:
         """Take partitions out of memory until enough of it is free; returns their rows."""
-        room, enough = self._room(), np.maximum(1, self.budget // FREED)
-        if (room >= np.maximum(1, self.budget // LEAST)).all():
+        room, enough = self._room(), self._part(FREED)
+        if (room >= self._part(LEAST)).all():
             return np.empty(0, AWAY)
         sizes = np.zeros((PARTITIONS, self.join.shape.lanes), np.int64)
         census(self.join.core, sizes)
@@ -234,6 +242,10 @@ class DiskSpill(Component):
         self.router.spilled[chosen] = True
         self._noted(flushed=self.figures.flushed + int(chosen.sum()))
         return away[np.argsort(away["arrival"])]
+
+    def _part(self, divisor: int) -> Ints:
+        """A part of each budget, with room for the next row."""
+        return np.maximum(max(1, int(self.router.numbers[NEEDED])), self.budget // divisor)
 
     def _put_down(self, flushed: Records) -> None:
         """Write to disk what was noted, and what was taken out of memory."""
@@ -255,7 +267,7 @@ class DiskSpill(Component):
         ]
         self.aside.put(arranged, users, ends, joined)
         self.on_disk += lanes
-        self.router.numbers[NOTED] = 0
+        self.router.numbers[[NOTED, NOTED_SIZE]] = 0
 
     def _lanes(self, streams: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         return np.zeros_like(streams) if self.plan.by is not None else streams
@@ -365,7 +377,7 @@ class DiskSpill(Component):
         )
 
     def _needed_of(self, partition: Partition, any_of_it: bool = False) -> int:
-        """How many rows of a partition can be joined with those that wait or come.
+        """The size of the rows of a partition that can be joined with those that wait or come.
 
         Args:
             partition: what is on disk of it; who waits is needed.
@@ -377,9 +389,10 @@ class DiskSpill(Component):
         for piece in reversed([*partition.pieces()]):
             all_of_it = horizon.time == NEVER or horizon.time - piece.oldest <= window
             if all_of_it and not self.by_rows:
-                needed += piece.size
+                needed += piece.taken
             else:
-                needed += int(self._needed(piece.known(), horizon).sum())
+                known = piece.known()
+                needed += taken_by(known[self._needed(known, horizon)])
             if any_of_it and needed:
                 break
         return needed
@@ -398,7 +411,7 @@ class DiskSpill(Component):
 
     def _take_back(self, number: int) -> None:
         """Take a partition into memory again if there is room for all of it."""
-        room = self._room() - np.maximum(1, self.budget // FREED)
+        room = self._room() - self._part(FREED)
         partition = self.aside.of[number]
         if (room <= 0).any() or self._needed_of(partition) > room.sum(dtype=float):
             return
@@ -407,7 +420,7 @@ class DiskSpill(Component):
         rows = known[needed]
         lanes = self._lanes(rows["stream"])
         back = np.bincount(lanes, minlength=len(self.on_disk))
-        if (room < (back.sum(keepdims=True) if len(room) == 1 else back)).any():
+        if (room < (taken_by(rows) if len(room) == 1 else back)).any():
             return
         self._leave([known[~needed]], EXPIRED)
         for position, (memory, disk) in enumerate(
@@ -421,7 +434,10 @@ class DiskSpill(Component):
         join.ingest.disorder += len(rows)  # they are older than those in memory
         join.make_room(len(rows))
         arrivals = np.ascontiguousarray(rows["arrival"])
-        join.store_again(Rows(as_batch(rows, self.plan.weighed), arrivals), anew=False)
+        batch = as_batch(rows, self.plan.weighed)
+        if self.sized:
+            batch = batch._replace(size=rows["size"].astype(np.int64))
+        join.store_again(Rows(batch, arrivals), anew=False)
         if self.by_rows:
             self._enter_again(arrivals)
         self.on_disk -= back
@@ -522,6 +538,11 @@ class DiskSpill(Component):
         """Give up all rows on disk that can meet nothing any more, so that the ledger says so."""
         self._let_go(exactly=True)
 
+    @property
+    def noted_bytes(self) -> int:
+        """The bytes of rows in memory that are not written yet, where the budget is in bytes."""
+        return int(self.router.numbers[NOTED_SIZE]) if self.sized else 0
+
     def account(self) -> Spilled:
         """What is on disk, and what came from there."""
         disk = self.aside.disk
@@ -583,6 +604,7 @@ class DiskSpill(Component):
         self.on_disk[:] = said["on disk"]
         self.router.spilled[said["spilled"]] = True
         self.router.numbers[:] = said["router"]
+        self.router.numbers[MOST] = self.sitting if self.sized else 0
         if another_budget:
             self._put_down(self._flushed())
             self._begin_round()

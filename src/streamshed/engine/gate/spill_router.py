@@ -28,6 +28,7 @@ from streamshed.kernels.core import (
     NEWEST,
     NONE,
     OVERDUE,
+    PEAK_BYTES,
     PINNED,
     ROWS_USED,
     STORED,
@@ -45,9 +46,10 @@ PARTITIONS = 16
 LOWEST = np.uint64(PARTITIONS - 1)
 """The bits of a hash that tell its partition; the highest tell its place in a table of keys."""
 
-NOTED, CAME, UNTIL, OVER, LISTED = range(5)
-"""The scalars of a router: the rows noted and those that came in this round; its last time;
-whether it is over; and the rows of row windows that are listed."""
+NOTED, CAME, UNTIL, OVER, LISTED, NOTED_SIZE, NEEDED, MOST = range(8)
+"""The scalars of a router: the rows noted, and the size of those that came in this round; its last
+time; whether it is over; the rows of row windows that are listed; the size of the rows noted; that
+of the next row, if there was no room for it; and where budgets are in bytes, those for rows."""
 
 WAITING, FIRST = 1, 2
 """What is to be done with a row from disk."""
@@ -60,11 +62,13 @@ AWAY = np.dtype(
         ("payload", np.int64),
         ("importance", np.float64),
         ("stream", np.int32),
+        ("size", np.int32),
     ],
     align=True,
 )
 """What is known of a row that is on its way to disk, or there: its payload is then its place in the
-part of its input."""
+part of its input. Its size is 1, or where the budget is in bytes those that it takes in memory."""
+LARGEST = np.iinfo(np.int32).max
 
 ENTERED = np.dtype([("arrival", np.int64), ("stream", np.int64)])
 """A row that entered a row window."""
@@ -74,7 +78,7 @@ class Router(NamedTuple):
     """Which partitions are on disk, and how many rows may come until memory is looked at."""
 
     spilled: npt.NDArray[np.bool_]  # by partition: whether its rows are on disk
-    left: npt.NDArray[np.int64]  # by budget: how many may come until memory is looked at
+    left: npt.NDArray[np.int64]  # by budget: what may come until memory is looked at
     noted: npt.NDArray[Any]
     entered: npt.NDArray[Any]  # the rows that came; without room where there are no row windows
     numbers: npt.NDArray[np.int64]
@@ -101,7 +105,7 @@ def new_router(budgets: int) -> Router:
         np.zeros(budgets, np.int64),
         np.empty(0, AWAY),
         np.empty(0, ENTERED),
-        np.array([0, 0, BOUNDLESS, 0, 0], np.int64),
+        np.array([0, 0, BOUNDLESS, 0, 0, 0, 0, 0], np.int64),
     )
 
 
@@ -113,11 +117,25 @@ def partition_of(hashed):  # type: ignore[no-untyped-def]
 
 @implements(hooks.ends_round_before, Router)
 def _ends_round_before(router, matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
-    """Whether a row comes after the last time of a round in which something has come."""
+    """Whether a row comes after the last time of a round in which something came, or is too large.
+
+    A row that is larger than all memory for rows is taken as it is, and goes to disk at once.
+    """
     numbers = router.numbers
-    if batch.time[i] <= numbers[UNTIL] or numbers[CAME] == 0:
+    if batch.null.size > 0 and batch.null[i]:
         return False
-    return batch.null.size == 0 or not batch.null[i]
+    size = _size_of(batch, i)
+    if router.left[0] < size <= numbers[MOST]:
+        numbers[NEEDED] = size
+        return True
+    numbers[NEEDED] = 0
+    return batch.time[i] > numbers[UNTIL] and numbers[CAME] > 0
+
+
+@kernel
+def _size_of(batch, i):  # type: ignore[no-untyped-def]
+    """What a row takes of a budget: its bytes, or 1."""
+    return min(batch.size[i], np.int64(LARGEST)) if batch.size.size > 0 else np.int64(1)
 
 
 @implements(hooks.is_spilled, Router)
@@ -130,9 +148,11 @@ def _is_spilled(router, matcher, core, batch, i, shift):  # type: ignore[no-unty
     router.noted[place].hash = batch.hash[i]
     router.noted[place].payload = batch.payload[i]
     router.noted[place].stream = batch.stream[i]
+    router.noted[place].size = _size_of(batch, i)
     if batch.importance.size > 0:
         router.noted[place].importance = batch.importance[i]
     router.numbers[NOTED] = place + 1
+    router.numbers[NOTED_SIZE] += _size_of(batch, i)
     count(core, batch.stream[i], STORED, 1)
     note_recent(core, batch.stream[i], core.numbers[ARRIVALS] - 1, NONE)
     _count_row(router, core, batch, i)
@@ -158,10 +178,14 @@ def _count_row(router, core, batch, i):  # type: ignore[no-untyped-def]
         router.entered[place].arrival = core.numbers[ARRIVALS] - 1
         router.entered[place].stream = batch.stream[i]
         router.numbers[LISTED] = place + 1
-    router.numbers[CAME] += 1
-    router.left[budget] -= 1
-    if router.left[budget] == 0:
+    size = _size_of(batch, i)
+    router.numbers[CAME] += size
+    router.left[budget] -= size
+    if router.left[budget] <= 0:
         router.numbers[OVER] = 1
+    if core.size.size > 0:
+        held = core.pools[0].bytes + router.numbers[NOTED_SIZE]
+        core.numbers[PEAK_BYTES] = max(core.numbers[PEAK_BYTES], held)
 
 
 @implements(hooks.ends_round_before, Revisit)
@@ -255,11 +279,16 @@ def arrange(rows, told_apart, starts, firsts, filled, arranged, places):  # type
 
 @loop
 def census(core, sizes):  # type: ignore[no-untyped-def]
-    """Count the rows in memory by partition and lane."""
+    """Add up the sizes of the rows in memory by partition and lane."""
     for row in range(core.numbers[ROWS_USED]):
         if core.rows[row].arrival != NONE:
             partition = partition_of(key_hash(core, core.rows[row].key))
-            sizes[partition, lane_of(core, core.rows[row].stream)] += 1
+            sizes[partition, lane_of(core, core.rows[row].stream)] += _stored_size(core, row)
+
+
+@kernel
+def _stored_size(core, row):  # type: ignore[no-untyped-def]
+    return min(core.size[row], np.int64(LARGEST)) if core.size.size > 0 else np.int64(1)
 
 
 @loop
@@ -279,6 +308,7 @@ def take_out(core, matcher, policy, chosen, away):  # type: ignore[no-untyped-de
         away[taken].hash = hashed
         away[taken].payload = core.rows[row].payload
         away[taken].stream = stream
+        away[taken].size = _stored_size(core, row)
         if core.importance.size > 0:
             away[taken].importance = core.importance[row]
         taken += 1
