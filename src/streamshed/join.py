@@ -723,8 +723,9 @@ time='ts')
     def seed(self, n: int) -> Join:
         """Seed the random numbers and the hash of keys: runs of the same seed are the same.
 
-        If keys come from people you do not trust, choose a seed that they do not know: otherwise
-        they can make many keys of one hash, which slow the join down.
+        If keys come from people you do not trust, keep from them what the hash depends on, by a
+        seed of your own or a secret in the environment variable `STREAMSHED_SECRET`: otherwise they
+        can make many keys of one hash, which slow the join down.
 
         Args:
             n: A number from 0 to 2**64 - 1; 0 by default.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 
 import pyarrow.compute as pc
 import pytest
 
-from harness import driven, inputs, spec
+from harness import TWO, driven, inputs, pairs, spec, stream
 from oracles.workloads import POLICIES, generated
 from streamshed.engine.build import restore_operator
 from streamshed.engine.checkpoint import Snapshot
@@ -63,3 +64,28 @@ def test_rows_of_row_windows_leave_as_if_nothing_had_happened() -> None:
     *_, (_, results, ledger, _) = driven(workload, range(1, 70), restore=True)
     assert results == expected
     assert ledger.streams == whole.streams
+
+
+def test_keys_are_hashed_by_a_secret_that_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are the same without a secret, with one, and with another after a restart."""
+    tables = {"a": stream(1), "b": stream(2)}
+    expected = pairs(TWO.replay(tables).table)
+    schemas = {name: rows.schema for name, rows in tables.items()}
+    plans, found = [TWO.plan(schemas)], []
+    session, state = None, None
+    for number, secret in enumerate(["correct horse", "battery staple"]):
+        monkeypatch.setenv("STREAMSHED_SECRET", secret)
+        plans.append(TWO.plan(schemas))
+        assert secret not in repr(plans[-1])
+        session = TWO.open(schemas, state=state)
+        for start in range(150 * number, 150 * (number + 1), 50):
+            chosen = {
+                name: rows.filter((pc.field("ts") >= start) & (pc.field("ts") < start + 50))
+                for name, rows in tables.items()
+            }
+            found += pairs(session.push(chosen))
+        state = session.snapshot()
+        assert secret.encode() not in state
+    assert Counter(found) == Counter(expected)
+    assert len({plan.key_seed for plan in plans}) == 3
+    assert len({plan.about()["seed"] for plan in plans}) == 3

@@ -1,4 +1,4 @@
-"""Keys as 64-bit words, by a hash whose secret follows from the seed of the join.
+"""Keys as 64-bit words, by a hash whose secret follows from a seed.
 
 Who does not know the seed cannot make keys that collide. A single word is mixed by a bijection, so
 that equal hashes mean equal keys. Strings and keys of several words are hashed by SipHash-1-3
@@ -19,10 +19,17 @@ Secret = tuple[np.uint64, np.uint64]
 
 
 def secret_of(seed: int) -> Secret:
-    """The secret of a join that has a seed."""
+    """The secret of a join whose keys have a seed."""
     digest = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=16, person=b"streamshed keys")
     first, second = np.frombuffer(digest.digest(), "<u8").astype(np.uint64)
     return first, second
+
+
+def seed_with(password: str, seed: int) -> int:
+    """A seed for keys that follows from a password and from another seed, and tells neither."""
+    key = hashlib.blake2b(password.encode()).digest()
+    digest = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8, key=key)
+    return int.from_bytes(digest.digest(), "little")
 
 
 @driver

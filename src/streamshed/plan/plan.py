@@ -217,7 +217,9 @@ class Plan:
     """The least number of members of a partial result; None for complete joins."""
     seed: int
     key_seed: int
-    """The seed of the join, from which the hash of keys follows in all its parts alike."""
+    """The seed of the hash of keys, the same in all parts of the join."""
+    key_mark: str = ""
+    """What a checkpoint may tell of a seed of keys that is not that of the join."""
     rate: float | None = None
     """The part of all keys that is followed to estimate what is missed; None: as it turns out."""
     shards: tuple[int, ...] = ()
@@ -344,7 +346,7 @@ class Plan:
             f"{'' if self.memory is None else f', memory {self.memory.nbytes}'}",
             "policy": repr(self.policy),
             "members": f"at least {self.at_least}" if self.at_least else "complete",
-            "seed": str(self.seed),
+            "seed": f"{self.seed}{self.key_mark}",
             "shards": ", ".join(map(str, self.shards)),
             "relation": "none" if self.through is None else self.through.about(),
             "importance": f"{[stream.weight for stream in self.streams]}",

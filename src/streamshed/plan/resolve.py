@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from streamshed.columns import Column, stream_names
 from streamshed.conditions import Cosine, InnerProduct
 from streamshed.equalities import Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
+from streamshed.kernels.hashing import seed_with
 from streamshed.plan import capabilities
 from streamshed.plan.bounds import bounded
 from streamshed.plan.plan import MemoryPlan, Plan, RelationPlan, StreamPlan, WindowPlan
@@ -32,6 +34,8 @@ from streamshed.policies import ByColumn, Density, Exact, Oldest, Policy, Relati
 from streamshed.selection import Selection
 from streamshed.spec import PER_KEY, Aggregation, Spec, too_few
 
+SECRET = "STREAMSHED_SECRET"
+"""The variable of the environment that holds a text on which the hash of keys depends, if any."""
 MOST_LENGTHS = 64
 """Different lengths that the windows of streams named by a column may have."""
 
@@ -56,6 +60,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         _check_by(spec, spec.by, inputs[0])
     policy = _policy(spec)
     time_type = _time_type(spec, inputs)
+    key_seed, key_mark = _key_seed(spec)
     streams, bounds = bounded(spec, _streams(spec, inputs, policy, time_type), time_type)
     plan = Plan(
         streams=streams,
@@ -69,7 +74,8 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         policy=policy,
         at_least=2 if spec.by is not None and spec.at_least is None else spec.at_least,
         seed=spec.random_seed,
-        key_seed=spec.random_seed,
+        key_seed=key_seed,
+        key_mark=key_mark,
         rate=spec.sample_rate,
         through=_relation(spec),
         queue=queue_of(spec, policy, time_type),
@@ -99,6 +105,14 @@ def _aggregated_only(spec: Spec, aggregation: Aggregation) -> Selection:
             "it too, or leave .select() out"
         )
     return Selection.of((path,), spec.told_apart())
+
+
+def _key_seed(spec: Spec) -> tuple[int, str]:
+    """The seed of the hash of keys, and what may be told of it if it is not that of the join."""
+    if not (password := os.environ.get(SECRET, "")):
+        return spec.random_seed, ""
+    seed = seed_with(password, spec.random_seed)
+    return seed, f", keys {seed_with(password, seed) & 0xFFFFFFFF:08x}"
 
 
 def _policy(spec: Spec) -> Policy:

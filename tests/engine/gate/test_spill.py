@@ -513,7 +513,8 @@ def test_a_budget_in_bytes_spills_by_bytes(largest: int, tmp_path: Path) -> None
     assert budget // 2 < found.ledger.peak_bytes <= budget
     results = Counter(map(str, expected.table.to_pylist()))
     assert Counter(map(str, found.table.to_pylist())) == results
-    session, pushed = spilled.open(tables), []
+    schemas = {name: rows.schema for name, rows in tables.items()}
+    session, pushed = spilled.open(schemas), []
     for start in range(0, size, 50):
         parts = {}
         for name, rows in tables.items():
@@ -522,12 +523,12 @@ def test_a_budget_in_bytes_spills_by_bytes(largest: int, tmp_path: Path) -> None
         pushed += session.push(parts).to_pylist()
         assert session.ledger.held_bytes <= budget
         state = session.snapshot()
-        before, session = session, spilled.open(tables, state=state)
+        before, session = session, spilled.open(schemas, state=state)
         before.close()
     pushed += session.finish().to_pylist()
     assert Counter(map(str, pushed)) == results
     with pytest.raises(ss.StateError, match="spilled by bytes"):
-        join.keep(total=50).spill(to=str(tmp_path)).open(tables, state=state)
+        join.keep(total=50).spill(to=str(tmp_path)).open(schemas, state=state)
     session.close()
 
 
