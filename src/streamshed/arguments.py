@@ -130,6 +130,17 @@ def read_own(
     )
 
 
+def check_covered(columns: PerStream[str], streams: tuple[str, ...], method: str) -> None:
+    """Refuse columns named for some streams where others need one too."""
+    covered = columns.among(streams)
+    missing = [stream for stream in streams if stream not in covered]
+    if missing:
+        raise SpecError(
+            f"{method}: columns are named for {listed(name for name, _ in columns.named)}, but not "
+            f"for {listed(missing)}; name one for every stream"
+        )
+
+
 def column_name(said: object, what: str) -> str:
     """Read the name of a column."""
     if isinstance(said, str) and said:

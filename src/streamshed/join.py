@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamshed import durations
 from streamshed.arguments import (
     PerStream,
-    above,
+    check_covered,
     column_name,
-    fraction,
     positive,
     read_own,
     whole,
@@ -21,22 +19,18 @@ from streamshed.arguments import (
 from streamshed.conditions import PairCondition, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import SpecError, listed, suggestion
-from streamshed.plan.capabilities import NO_NAMES, NO_STREAM_BUDGET
-from streamshed.running import Running
+from streamshed.limits import Limited
+from streamshed.plan.capabilities import NO_NAMES
 from streamshed.selection import Selection
-from streamshed.sizes import parse_bytes
 from streamshed.spec import (
     CERTAIN,
     PER_KEY,
     Aggregation,
-    Budget,
     First,
     Interval,
     Order,
     RowWindows,
     Spec,
-    Spill,
-    Throttle,
     Through,
     TimeWindows,
     check_names,
@@ -44,7 +38,7 @@ from streamshed.spec import (
 from streamshed.writing import written
 
 if TYPE_CHECKING:
-    from streamshed.policies import Policy
+    pass
 
 
 def join(*streams: str, by: str | None = None) -> Join:
@@ -73,7 +67,7 @@ def join(*streams: str, by: str | None = None) -> Join:
 
 
 @dataclass(frozen=True, repr=False)
-class Join(Running):
+class Join(Limited):
     """What to join, and how; made by `join`.
 
     A join never changes: every method returns a new one, and raises `SpecError` at once for an
@@ -165,7 +159,7 @@ time='ts')
         own = read_own(duration, otherwise, names, method, "window", durations.parse)
         lengths = names.read(otherwise if own else duration, method, "window", durations.parse)
         times = names.read(time, method, "time column", column_name)
-        _check_covered(times, lengths.among(self._spec.streams), method)
+        check_covered(times, lengths.among(self._spec.streams), method)
         if clock not in ("min", "max"):
             raise SpecError(f"{method}: the clock is {clock!r}; give 'min' or 'max'")
         if names.by is not None and idle is not None:
@@ -217,95 +211,11 @@ time='ts')
         counts = names.read(rows, method, "number of rows", positive)
         times = None if time is None else names.read(time, method, "time column", column_name)
         if times is not None:
-            _check_covered(times, counts.among(self._spec.streams), method)
+            check_covered(times, counts.among(self._spec.streams), method)
             _check_counted(times, counts, method)
         changed = self._with(row_windows=RowWindows(counts, times))
         changed._spec.check_windows()
         return changed
-
-    def keep(
-        self,
-        *,
-        rows: int | Mapping[str, int] | None = None,
-        total: int | None = None,
-        memory: str | int | None = None,
-    ) -> Join:
-        """Set the budget: the most that the join may hold, in rows or in bytes.
-
-        Args:
-            rows: The most rows that the window of each stream may hold, or a mapping from streams
-                to such numbers; streams not named are not bounded.
-            total: Or the most rows that all windows together may hold.
-            memory: Or the most bytes that all windows together may take, such as `"500 MB"`: the
-                rows, what the join keeps of each, and its tables. Policies then rank rows by what
-                they promise for each byte.
-
-        Example:
-            >>> from streamshed import join
-            >>> join("a", "b").on("k").last(100).keep(total=50)
-            join('a', 'b').on('k').last(100).keep(total=50)
-            >>> join("a", "b").on("k").last(100).keep(memory="1.5 GB")
-            join('a', 'b').on('k').last(100).keep(memory='1500 MB')
-        """
-        names, method = self._spec.names(), ".keep()"
-        if sum(said is not None for said in (rows, total, memory)) != 1:
-            raise SpecError(
-                f"{method}: `rows` is {rows!r}, `total` is {total!r} and `memory` is {memory!r}; "
-                "give exactly one of them, as in .keep(rows=1000), .keep(total=5000) or "
-                ".keep(memory='500 MB')"
-            )
-        if rows is not None and names.by is not None:
-            raise SpecError(f"{method}: `rows` is {rows!r}, but by {names.by!r} {NO_STREAM_BUDGET}")
-        budget = Budget(
-            rows=None if rows is None else names.read(rows, method, "budget", _budget),
-            total=None if total is None else _budget(total, f"{method}: `total`"),
-            memory=None if memory is None else parse_bytes(memory, f"{method}: `memory`"),
-        )
-        return self._with(budget=budget)
-
-    def shed(
-        self, policy: str | Policy | None = None, *, column: str | Mapping[str, str] | None = None
-    ) -> Join:
-        """Choose the policy that evicts rows when a window is full; the default is `density`.
-
-        `density` ranks the keys that streams share, or the facts of a relation. By equalities
-        between pairs, where there are none, it is `sketch`, and by a condition `oldest`.
-
-        Args:
-            policy: The name of a policy, or an instance from `streamshed.policies`.
-            column: Or the column that ranks rows, or a mapping from streams to such columns: the
-                row with the lowest value is evicted first.
-
-        Example:
-            >>> from streamshed import join
-            >>> join("a", "b").on("k").last(100).keep(rows=10).shed("existence")
-            join('a', 'b').on('k').last(100).keep(rows=10).shed('existence')
-            >>> join("a", "b").on("k").last(100).keep(rows=10).shed(column="price")
-            join('a', 'b').on('k').last(100).keep(rows=10).shed(column='price')
-        """
-        # Policies bring their compiler along, which is no part of a quick `import streamshed`.
-        from streamshed import policies
-
-        names, method = self._spec.names(), ".shed()"
-        if (policy is None) == (column is None):
-            raise SpecError(
-                f"{method}: the policy is {policy!r} and `column` is {column!r}; give exactly one "
-                "of the two, as in .shed('existence') or .shed(column='price')"
-            )
-        if isinstance(policy, policies.ByColumn):
-            column = policy.column if isinstance(policy.column, str) else dict(policy.column)
-        if column is not None:
-            ranks = names.read(column, method, "ranking column", column_name)
-            _check_covered(ranks, names.streams, method)
-            return self._with(policy=policies.ByColumn(ranks.said()))
-        if isinstance(policy, str):
-            return self._with(policy=policies.by_name(policy))
-        if not isinstance(policy, policies.Policy):
-            raise SpecError(
-                f"{method}: the policy is {policy!r}; give the name of a policy, or an instance "
-                "of one from streamshed.policies"
-            )
-        return self._with(policy=policy)
 
     def partial(self, at_least: int = 2) -> Join:
         """Make partial results too, in which not every stream has a member.
@@ -504,88 +414,8 @@ time='ts')
         """
         names, method = self._spec.names(), ".weigh()"
         weights = names.read(column, method, "column of importance", column_name)
-        _check_covered(weights, names.streams, method)
+        check_covered(weights, names.streams, method)
         return self._with(weights=weights)
-
-    def throttle(
-        self,
-        what: Literal["keep up"] | None = None,
-        /,
-        *,
-        comparisons_per_second: float | None = None,
-        cpu: float | None = None,
-        rows_per_second: float | None = None,
-        every: str | timedelta | int = "5 seconds",
-        part: str | timedelta | int | None = None,
-        boost: float = 1.2,
-        sample: float = 0.1,
-        buffer: int = 100,
-        dropping: bool = False,
-        conserve: bool = False,
-        rule: Literal["work", "paper"] = "work",
-    ) -> Join:
-        """Bound the work of a join, or the rows it takes; give one of the first four arguments.
-
-        If there is more work than allowed, an arriving row is compared only with those parts of the
-        windows where most results are found (GrubJoin). Rows that arrive faster than the join takes
-        them wait in a `queue`.
-
-        Args:
-            what: `"keep up"`, for live data: a batch takes no longer than its rows take to come.
-            comparisons_per_second: The most comparisons of rows in a second of the join's time (in
-                a unit of time, where times are integers); in a join by equal columns, the most rows
-                looked at and results made.
-            cpu: The part of a core's time that the join may take; on Spark each shard.
-            rows_per_second: The most rows of all streams together that the join takes in a second.
-                The arguments below do not apply to it.
-            every: How often the join decides anew which parts it compares with.
-            part: The length of the parts into which windows are cut; a tenth of each window by
-                default.
-            boost: Maximum growth of the work per adaptation.
-            sample: The part of arriving rows from which the join learns where results are found.
-            buffer: How many rows of each stream may wait while others are worked on; more are
-                dropped.
-            dropping: Drop rows at random instead, at the best rates: the baseline.
-            conserve: Also evict stored rows that no arriving row will be compared with.
-            rule: How the part of the full join that is done is set anew: `"work"` goes by the work
-                that was done and was allowed, `"paper"` by the rows that were processed in time
-                alone (GrubJoin, section III-A).
-
-        Example:
-            >>> import streamshed as ss
-            >>> said = ss.join("a", "b").on(ss.near("heat", 0.5)).within("1 minute", time="ts")
-            >>> said.throttle(comparisons_per_second=1e6, part="2 seconds")
-            join('a', 'b').on(near('heat', 0.5)).within('1 minute', time='ts')\
-.throttle(comparisons_per_second=1000000.0, part='2 seconds')
-            >>> join("a", "b").on("k").within("1 minute", time="ts").throttle("keep up")
-            join('a', 'b').on('k').within('1 minute', time='ts').throttle('keep up')
-            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(rows_per_second=1000)
-            join('a', 'b').on('k').last(100).queue(rows=10).throttle(rows_per_second=1000)
-        """
-        said = (what, comparisons_per_second, cpu, rows_per_second)
-        if sum(one is not None for one in said) != 1:
-            raise SpecError(
-                f".throttle(): what is bounded is {what!r}, `comparisons_per_second` is "
-                f"{comparisons_per_second!r}, `cpu` is {cpu!r} and `rows_per_second` is "
-                f"{rows_per_second!r}; give exactly one of them"
-            )
-        if rows_per_second is not None:
-            speed = above(rows_per_second, ".throttle(): `rows_per_second`", 0)
-            return self._with(speed=speed)
-        throttle = Throttle.of(
-            what,
-            comparisons_per_second,
-            cpu,
-            every=every,
-            part=part,
-            boost=boost,
-            sample=sample,
-            buffer=buffer,
-            dropping=dropping,
-            conserve=conserve,
-            rule=rule,
-        )
-        return self._with(throttled=throttle)
 
     def select(self, *columns: str) -> Join:
         """Choose the columns of results; the join neither keeps nor moves the others.
@@ -649,77 +479,6 @@ time='ts')
             )
         )
 
-    def queue(self, *, rows: int, per: Literal["join", "stream"] = "join") -> Join:
-        """Set how many rows may wait that arrive faster than the join takes them; see `throttle`.
-
-        Args:
-            rows: The most rows that may wait. If there are more, the queue sheds the one that the
-                policy ranks lowest, or any at random if the policy is `random` or makes a sample.
-            per: `"stream"` gives each stream a queue of so many rows, and lets the streams take
-                turns, which is not the order of time: allow for it by `within(…, late=…)`.
-                `"join"` lets all share one.
-
-        Example:
-            >>> from streamshed import join
-            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(rows_per_second=0.2)
-            join('a', 'b').on('k').last(100).queue(rows=10).throttle(rows_per_second=0.2)
-        """
-        if per not in ("join", "stream"):
-            raise SpecError(
-                f".queue(): `per` is {per!r}; give 'join' for one queue that all streams share, or"
-                " 'stream' for one each"
-            )
-        return self._with(queue_rows=positive(rows, ".queue(): `rows`"), queue_per=per)
-
-    def spill(
-        self, *, to: str | os.PathLike[str], deadline: str | timedelta | int | None = None
-    ) -> Join:
-        """Write rows to disk when memory is full, instead of shedding them.
-
-        Rows are partitioned by the hash of their key. When the budget of `keep` is full, whole
-        partitions go to disk, with the rows of all streams, and are joined later.
-
-        Args:
-            to: The folder for the files. Each run makes a folder of its own there, and removes it
-                at the end.
-            deadline: How long after its time, in the join's own time, a result may still be made;
-                rows on disk that would make later results are shed.
-
-        Example:
-            >>> from streamshed import join
-            >>> said = join("a", "b").on("k").within("1 hour", time="ts").keep(total=1_000_000)
-            >>> said.spill(to="/var/spill", deadline="5 minutes")
-            join('a', 'b').on('k').within('1 hour', time='ts').keep(total=1000000)\
-.spill(to='/var/spill', deadline='5 minutes')
-        """
-        method = ".spill()"
-        if not isinstance(to, str | os.PathLike) or not os.fspath(to):
-            raise SpecError(f"{method}: `to` is {to!r}; give the path of a folder")
-        folder = os.fspath(to)
-        until = None if deadline is None else durations.parse(deadline, f"{method}: `deadline`")
-        if until == 0:
-            raise SpecError(f"{method}: `deadline` is {deadline!r}; it must be greater than 0")
-        return self._with(spilled=Spill(str(folder), until))
-
-    def estimate(self, *, rate: float | None = None) -> Join:
-        """Say how many keys are followed, to estimate the results that shedding costs.
-
-        Args:
-            rate: The part of all keys (of all rows, where streams share no key) that is followed at
-                least; a join begins by following all of them, and goes on with those that make most
-                results. With 1 what is missed is known exactly, with 0 nothing is estimated.
-                Without it, as many as fit into a sample of about 5 % of the memory of the rows
-                kept, or a few hundred kilobytes.
-
-        Example:
-            >>> from streamshed import join
-            >>> join("a", "b").on("k").last(100).keep(rows=10).estimate(rate=0.25)
-            join('a', 'b').on('k').last(100).keep(rows=10).estimate(rate=0.25)
-        """
-        if rate is None:
-            return self._with(sample_rate=None)
-        return self._with(sample_rate=fraction(rate, ".estimate(): `rate`"))
-
     def seed(self, n: int) -> Join:
         """Seed the random numbers and the hash of keys: runs of the same seed are the same.
 
@@ -740,33 +499,10 @@ time='ts')
     def __repr__(self) -> str:
         return written(self._spec)
 
-    def _with(self, **changes: Any) -> Join:
-        """The same join with some fields of its spec replaced."""
-        return Join(replace(self._spec, **changes))
-
 
 def spec_of(join: Join) -> Spec:
     """The spec of a join, for runtimes; users have the methods."""
     return join._spec
-
-
-def _budget(said: object, what: str) -> int:
-    """Read how many rows may be held."""
-    try:
-        return positive(said, what)
-    except SpecError as error:
-        raise SpecError(f"{error}; for no budget leave .keep() out") from None
-
-
-def _check_covered(columns: PerStream[str], streams: tuple[str, ...], method: str) -> None:
-    """Refuse columns named for some streams where others need one too."""
-    covered = columns.among(streams)
-    missing = [stream for stream in streams if stream not in covered]
-    if missing:
-        raise SpecError(
-            f"{method}: columns are named for {listed(name for name, _ in columns.named)}, but not "
-            f"for {listed(missing)}; name one for every stream"
-        )
 
 
 def _check_counted(times: PerStream[str], counts: PerStream[int], method: str) -> None:

@@ -13,11 +13,13 @@ import streamshed as ss
 from harness import members, piece, spec
 from oracles.rows import Workload, arrival_order, by_column, table
 from oracles.simulator import simulate
-from streamshed.engine import operator as operators
+from streamshed.engine import saving
+from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import StreamNames
 from streamshed.engine.operator import Block
+from streamshed.engine.saving import head_of
 from streamshed.ledger import Ledger, StreamLedger
 
 
@@ -43,7 +45,7 @@ def passing(window: tuple[str, int] = ("time", 5), **settings: object) -> Worklo
     ids=["plain", "windows of their own", "budget", "row windows"],
 )
 def test_what_is_forgotten_is_still_counted(workload, restore, monkeypatch):
-    monkeypatch.setattr(operators, "GONE", 8)
+    monkeypatch.setattr(saving, "GONE", 8)
     data = {"input": table(workload)}
     plan = spec(workload).plan({"input": data["input"].schema})
     join, order, results, most = build_operator(plan), arrival_order(workload), [], 0
@@ -57,7 +59,7 @@ def test_what_is_forgotten_is_still_counted(workload, restore, monkeypatch):
             join.seal()
         ledger = join.ledger()
         assert ledger.balanced
-        most = max(most, len(join.head().names))
+        most = max(most, len(head_of(join).names))
     expected = simulate(workload)
     assert Counter(results) == expected.multiset()
     assert ledger.others.arrived > 300 or workload.windows[0][0] == "last"
@@ -76,14 +78,14 @@ def test_what_is_forgotten_is_still_counted(workload, restore, monkeypatch):
 
 
 def test_streams_read_but_not_processed_are_not_forgotten(monkeypatch):
-    monkeypatch.setattr(operators, "GONE", 2)
+    monkeypatch.setattr(saving, "GONE", 2)
     rows = pa.table({"s": ["a", "b", "c", "d"], "k": [None] * 4, "ts": range(4)})
     rows = rows.set_column(1, "k", pa.array([None] * 4, pa.int64()))
     join = build_operator(ss.join(by="s").on("k").within(5, time="ts").plan({"input": rows.schema}))
     read = join.read(0, rows.to_batches()[0])
     join.seal()
     assert list(join.ingest.names.number) == ["a", "b", "c", "d"]
-    list(join.process(operators.Batch(*read[:6])))
+    list(join.process(Batch(*read[:6])))
     join.seal()
     assert list(join.ingest.names.number) == []
     assert join.ledger().others == StreamLedger(arrived=4, filtered=4)

@@ -39,6 +39,8 @@ MATCHES = {
     "JOIN c ON c.k = facts.r",
 }
 """What DuckDB is asked for the combinations of rows that match, at whatever time."""
+MET = {"a": ("k", "p"), "b": ("x", "q"), "c": ("k", "r")}
+"""The column by which each stream meets the facts, and theirs."""
 SHEDDING = {
     "`keep(rows=…)`",
     "`keep(total=…)`",
@@ -74,10 +76,14 @@ def exact(kind: Kind, *features: str) -> Counter:
     kept = np.ones(len(newest), bool)
     for name in NAMED:
         if name in by_rows:
-            came = np.searchsorted(arrivals[name], newest)
+            counts = np.ones(len(arrivals[name]), bool)
+            if kind == "relation":  # rows that no fact matches move no row window
+                column, met = MET[name]
+                counts = np.isin(NAMED[name][column], FACTS[met])
+            came = np.searchsorted(arrivals[name][counts], newest)
             is_newcomer = arrivals[name][members[name]] == newest
             last = LAST_OF_BOTH if BOTH in features else LAST
-            kept &= is_newcomer | (came - members[name] <= last)
+            kept &= is_newcomer | (came - (np.cumsum(counts) - 1)[members[name]] <= last)
         if name not in by_rows or BOTH in features:
             kept &= latest - times[name][members[name]] <= WINDOW
     if ORDER in features:
@@ -119,6 +125,7 @@ def check(kind: Kind, *features: str, policy: str | None = None) -> None:
     """The contract of a cell: oracle, budget, ledger, any cut into batches, any restart."""
     join, inputs = said(kind, *features), data(kind)
     if policy is not None:
+        join = join.weigh(column="w") if policy == "importance" else join
         join = join.shed(column="w") if policy == "column" else join.shed(policy)
     whole = replayed(join, inputs)
     ledger = whole.ledger

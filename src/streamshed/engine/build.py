@@ -18,6 +18,7 @@ from streamshed.engine.memory import within_memory
 from streamshed.engine.observe.estimator import LossEstimator, is_estimated
 from streamshed.engine.observe.sample_join import SampleJoin
 from streamshed.engine.operator import Operator
+from streamshed.engine.restore import restore
 from streamshed.kernels.core import BOUNDLESS, Memory
 from streamshed.plan.plan import Plan
 
@@ -66,7 +67,7 @@ def build_bulk_operator(plan: Plan, whole: bool = True) -> Operator:
 def restore_operator(plan: Plan, snapshot: Snapshot, memory: Memory | None = None) -> Operator:
     """The join as it was when the snapshot was taken."""
     join = build_operator(plan, memory=memory)
-    join.restore(snapshot)
+    restore(join, snapshot)
     return join
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.columns import shown_names
+from streamshed.engine.accounts import ledger_of
 from streamshed.engine.allocation import (
     allowed,
     directory,
@@ -22,7 +22,6 @@ from streamshed.engine.allocation import (
 )
 from streamshed.engine.batch import (
     AT,
-    IDLE,
     NEXT,
     NO_NUMBERS,
     PROBED,
@@ -31,33 +30,21 @@ from streamshed.engine.batch import (
     Batch,
     allocate_work,
 )
-from streamshed.engine.checkpoint import (
-    KEYS,
-    MARKS,
-    ROWS,
-    TIME,
-    Delta,
-    Head,
-    SegmentName,
-    Snapshot,
-    names_as_arrays,
-)
+from streamshed.engine.checkpoint import Delta, Snapshot
 from streamshed.engine.clock import agreed_time
 from streamshed.engine.collisions import Collisions
-from streamshed.engine.compaction import Compaction, compact_segments
-from streamshed.engine.component import Arrays, Component
+from streamshed.engine.component import Component
 from streamshed.engine.gate.hooks import InMemory, NoQueue, Unthrottled
 from streamshed.engine.gate.queue import ArrivalQueue
 from streamshed.engine.gate.throttle import Controller
 from streamshed.engine.gate.throttle_state import LOOP, REST
-from streamshed.engine.ingest import Ingest, InputRows, StreamNames
+from streamshed.engine.ingest import Ingest, InputRows
 from streamshed.engine.loop import (
     DONE,
     DUE,
     ROUND_OVER,
     advance,
     evict_to_budget,
-    read_marks,
     restore_rows,
     run,
     withdraw,
@@ -68,44 +55,22 @@ from streamshed.engine.observe.estimator import LossEstimator, is_estimated
 from streamshed.engine.observe.hooks import NotEstimated
 from streamshed.engine.observe.tallies import Estimator
 from streamshed.engine.payload import Payload, Places
-from streamshed.engine.restore import (
-    OF_KEYS,
-    STORED_ROW,
-    Rows,
-    in_order,
-    in_use,
-    kept,
-    link_unused,
-    list_rows,
-    read_again,
-)
+from streamshed.engine.restore import CORE, POLICY, Rows, State, in_order, link_unused
 from streamshed.engine.results import NO_UPDATES, UPDATES, build_results
+from streamshed.engine.saving import compact, seal, snapshot
 from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, NO_MEMBERS, allocate_buffer
 from streamshed.engine.unmatched import hand_out_stored
 from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import (
-    ARRIVALS,
-    ARRIVED,
-    CLOCK,
     FATES,
-    FIRST_SEEN,
     KEYS_USED,
     LEFT,
     MOST_AT_ONCE,
     NEWEST,
     NONE,
-    OVERDUE,
-    PEAK,
-    PEAK_BYTES,
     RESULTS,
-    ROW,
     ROWS_USED,
-    RUN_ROWS,
-    RUN_STREAM,
-    RUN_TIME,
     SHED,
-    STORED,
-    TOTAL_IMPORTANCE,
     Field,
     Memory,
     Shape,
@@ -113,7 +78,7 @@ from streamshed.kernels.core import (
     grown,
     make,
 )
-from streamshed.ledger import Keys, Ledger, StreamLedger
+from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan, WindowPlan
 from streamshed.policies import Exact, Policy
 from streamshed.selection import KEY
@@ -126,11 +91,6 @@ if TYPE_CHECKING:
 CHUNK = MOST_AT_ONCE
 OUTPUT = 1 << 16
 """Results in the output buffer."""
-GONE = 1 << 10
-"""Streams told apart by a column are forgotten when so many, and half of all, are gone."""
-
-CORE, POLICY = "core.", "policy."
-"""What the names of the arrays begin with."""
 
 
 class Block(NamedTuple):
@@ -247,7 +207,7 @@ class Operator:
         link_unused(self.core)
         evict_to_budget(self.core, self.matcher.quiet, self.state)
         advance(self.core, self.matcher.quiet, self.state, NO_NUMBERS)
-        self.seal()
+        seal(self)
 
     # -- what comes in ---------------------------------------------------------------------------
 
@@ -551,82 +511,9 @@ class Operator:
         for position in np.unique(inputs).tolist():
             yield position, self.payload[position].take(late.payload[inputs == position])
 
-    def ledger(self) -> Ledger:
-        """The accounts as they stand."""
-        if self.spill is not None:
-            self.spill.settle_accounts()
-        ledger = Ledger(
-            self._streams(),
-            results=self.made,
-            others=_stream_ledger(self.others.tolist()),
-            state_bytes=self.state_bytes(),
-            payload_bytes=self.payload_bytes(),
-            held_bytes=self._counted(self._held_bytes()),
-            peak_bytes=self._counted(int(self.core.numbers[PEAK_BYTES])),
-            shed_by=self.shed_by(),
-            **self._estimates(),
-        )
-        if self.plan.weighed:
-            total = float(self.core.totals[TOTAL_IMPORTANCE]) - self.rejected_importance
-            ledger = replace(ledger, importance=total)
-        if self.matcher.comparisons is not None:
-            ledger = replace(ledger, comparisons=self.matcher.comparisons)
-        if isinstance(self.matcher, RelationMatcher):
-            ledger = replace(ledger, relation_bytes=self.matcher.relation.nbytes())
-        if self.throttle is not None:
-            ledger = self.throttle.account(ledger)
-        if self.spill is not None:
-            ledger = replace(ledger, spilled=self.spill.account())
-        return ledger
-
-    def _held_bytes(self) -> int:
-        """The bytes of the rows in memory, where the budget is in bytes."""
-        noted = 0 if self.spill is None else self.spill.noted_bytes
-        return int(self.core.pools["bytes"].sum()) + noted
-
     def payload_bytes(self) -> int:
         """The bytes of the users' rows that are kept, those included that are not needed."""
         return sum(payload.nbytes() for payload in self.payload)
-
-    def _counted(self, of_rows: int) -> int:
-        """What counts against a budget in bytes, given what rows take."""
-        return 0 if self.plan.memory is None else self.plan.memory.tables + of_rows
-
-    def _streams(self) -> dict[Any, StreamLedger]:
-        """What became of the rows of each stream."""
-        counts = self.core.counts.reshape(-1, FATES).tolist()
-        numbers: dict[Any, int] = {s.name: i for i, s in enumerate(self.plan.streams)}
-        if self.plan.by is not None:
-            kind = self.plan.streams[0].schema.field(self.plan.by).type
-            known = self.ingest.names.number
-            shown = shown_names([*known], kind)
-            numbers = dict(zip(shown, known.values(), strict=True))
-        streams = {
-            name: _stream_ledger(counts[number])
-            for name, number in numbers.items()
-            if number < len(counts)  # who was read may not have arrived yet
-        }
-        if self.work.cursor[STAGE] != IDLE:  # whose results are still handed out is yet to come
-            streams = {name: replace(s, arrived=s.settled) for name, s in streams.items()}
-        if self.queue is not None:
-            waiting = self.queue.counts()
-            for name, stream in streams.items():
-                waits, shed = waiting[numbers[name]]
-                streams[name] = replace(
-                    stream,
-                    arrived=stream.arrived + waits + shed,
-                    shed=stream.shed + shed,
-                    queued=stream.queued + waits,
-                )
-        return streams
-
-    def shed_by(self) -> dict[str, int]:
-        """How many rows were shed by the policy, and how many for other reasons."""
-        if self.spill is not None:
-            return self.spill.shed_by(self.shed)
-        dropped = 0 if self.throttle is None else self.throttle.dropped
-        shed = {self.policy.name: self.shed - dropped} if self.plan.bounded else {}
-        return shed | ({"throttle": dropped} if dropped else {})
 
     @property
     def shed(self) -> int:
@@ -634,17 +521,6 @@ class Operator:
         waited = 0 if self.queue is None else sum(shed for _, shed in self.queue.counts())
         left = int(self.core.counts.reshape(-1, FATES)[:, SHED].sum())
         return left + waited + int(self.others[SHED])
-
-    def _estimates(self) -> dict[str, Any]:
-        """What the sample says, if there is one or nothing is missed."""
-        tally, lately, keys = self.tally(), self.tally(lately=True), self.key_tally()
-        return {
-            "missed": tally and tally.missed(),
-            "missed_lately": lately and lately.missed(),
-            "keys": keys and Keys(keys.made(), keys.exact()),
-            "sample_rate": self.sample_rate,
-            "sample_bytes": 0 if self.loss is None else self.loss.nbytes(self.shape),
-        }
 
     @property
     def made(self) -> int:
@@ -694,140 +570,25 @@ class Operator:
         waiting = self.queue.state.rows.time[self.queue.places_in_order()]
         return np.concatenate([times, waiting])
 
+    def ledger(self) -> Ledger:
+        """The accounts as they stand."""
+        return ledger_of(self)
+
     # -- checkpoints -----------------------------------------------------------------------------
 
     def compact(self) -> None:
         """Let go of users' rows that nobody can ask for any more, when there are many."""
-        stored = int(self.core.pools["held"].sum())
-        if sum(payload.rows for payload in self.payload) > 2 * stored + CHUNK:
-            self._compact(whole=False)
-        elif (memory := self.plan.memory) is not None:
-            needed = int(self.core.pools["bytes"].sum()) - memory.each * stored
-            if self.payload_bytes() > needed + memory.nbytes // 8:
-                self._compact(whole=True)
+        compact(self)
 
-    def _compact(self, whole: bool) -> list[Compaction]:
-        """Let go of all users' rows that have left; returns what has changed in each input."""
-        if self.spill is not None:
-            self.spill.flush_noted()
-        self._forget_streams()
-        holders = self._holders()
-        changes = compact_segments(holders, self.payload, self.plan.by is not None, whole)
-        self._take_places(holders)
-        return changes
+    def seal(self) -> Delta:
+        """Let go of all rows that have left; returns what has changed since the last time."""
+        return seal(self)
 
-    def seal(self, whole: bool = False) -> Delta:
-        """Let go of all rows that have left; returns what has changed since the last time.
+    def snapshot(self) -> Snapshot:
+        """All that is needed to go on later, or elsewhere, as if nothing had happened."""
+        return snapshot(self)
 
-        Args:
-            whole: put all rows together anew, so that the change is the whole state.
-        """
-        if self.work.cursor[STAGE] != IDLE or self.work.cursor[NEXT]:
-            raise AssertionError("a join is sealed between batches, not within one")
-        segments: dict[SegmentName, pa.RecordBatch] = {}
-        removed: list[SegmentName] = []
-        changes = self._compact(whole)
-        for position, (payload, change) in enumerate(zip(self.payload, changes, strict=True)):
-            if change.new is not None:
-                segment = payload.segments[change.new]
-                if self.plan.streams[position].time is None:
-                    times = self._holders()["time"][change.rows]
-                    segment = segment.append_column(TIME, pa.array(times))
-                segments[position, change.new] = segment
-            removed += [(position, number) for number in change.removed]
-        return Delta(self.head(), segments, removed)
-
-    def _forget_streams(self) -> None:
-        """Forget streams told apart by a column that are gone, if they are many.
-
-        Otherwise names that never come again would be kept, and written, for ever. Their counts go
-        on in one account.
-        """
-        names = self.ingest.names
-        if len(names.number) < GONE or self.processed != self.ingest.rows_seen[0]:
-            return
-        counts = self.core.counts.reshape(-1, FATES)
-        gone = counts[:, STORED] == 0
-        gone[names.free] = False
-        gone[names.size :] = False
-        if self.core.numbers[RUN_ROWS]:
-            gone[self.core.numbers[RUN_STREAM]] = False
-        if isinstance(self.loss, LossEstimator):
-            gone[self.loss.followed_streams()] = False
-        if self.queue is not None:
-            gone &= np.array([waits == 0 for waits, _ in self.queue.counts()])[: len(gone)]
-        if gone.sum() < max(GONE, len(names.number) // 2):
-            return
-        if self.queue is not None:
-            self.others[[ARRIVED, SHED]] += self.queue.forget_shed(gone)
-        self.others += counts[gone].sum(axis=0)
-        counts[gone] = 0
-        if isinstance(self.loss, LossEstimator):
-            self.loss.forget_streams(gone)
-        if self.spill is not None:
-            self.spill.forget_streams(gone)
-        if self.core.recent.size:
-            self.core.recent.reshape(len(counts), -1)["arrival"][gone] = NONE
-        names.forget(np.flatnonzero(gone))
-
-    def _holders(self) -> npt.NDArray[Any]:
-        """All that holds users' rows: the rows that are stored, and those that wait."""
-        stored = self.core.rows[: self.core.numbers[ROWS_USED]]
-        if self.queue is None:
-            return stored
-        order = self.queue.places_in_order()
-        waiting = np.zeros(len(order), ROW)
-        for name in ("stream", "time", "payload"):
-            waiting[name] = getattr(self.queue.state.rows, name)[order]
-        return np.concatenate([stored, waiting])
-
-    def _take_places(self, holders: npt.NDArray[Any]) -> None:
-        """Take over where users' rows are now, as their holders know."""
-        if self.queue is not None:
-            used = int(self.core.numbers[ROWS_USED])
-            self.core.rows["payload"][:used] = holders["payload"][:used]
-            order = self.queue.places_in_order()
-            self.queue.state.rows.payload[order] = holders["payload"][used:]
-
-    def head(self) -> Head:
-        """All of the state but the users' rows."""
-        used = int(self.core.numbers[ROWS_USED])
-        rows, keys = np.zeros(used, STORED_ROW), np.zeros(used, np.int32)
-        list_rows(self.core, rows, keys)
-        stored = np.flatnonzero(rows["number"])
-        arrays = {
-            "numbers": self.core.numbers.copy(),
-            "newest": self.core.lanes["newest"].copy(),
-            ROWS: rows,
-        }
-        for name, array, form in kept(self._states()):
-            if len(array) == 0 and name.startswith(CORE):
-                continue  # of a feature that is not used
-            arrays[name] = in_use(array, form, self.shape.lanes, stored, keys)
-            if form.per in OF_KEYS:
-                arrays[KEYS] = keys
-        if self.plan.bounded and self.policy.marks != "none":
-            marks = np.zeros(used, np.int64)
-            found = marks[stored]
-            read_marks(self.core, self.state, stored, found)
-            marks[stored] = found
-            arrays[MARKS] = marks
-        numbers = {
-            "rows_seen": self.ingest.rows_seen,
-            "newest": self.ingest.newest,
-            "disorder": self.ingest.disorder,
-            "others": self.others.tolist(),
-            "rejected": self.rejected,
-            "rejected_importance": self.rejected_importance,
-            "next_segments": [payload.next_segment for payload in self.payload],
-            "sealed": [list(payload.sealed.items()) for payload in self.payload],
-            **{component.prefix: component.save() for component in self.components},
-        }
-        if self.plan.by is not None:
-            arrays |= names_as_arrays(self.ingest.names.number)
-        return Head(self._about(), numbers, arrays)
-
-    def _own_states(self) -> list[State]:
+    def own_states(self) -> list[State]:
         """The arrays of store and policy: by their prefix, and how they are laid out."""
 
         def of(state: Any, layout: dict[str, Field]) -> dict[str, npt.NDArray[Any]]:
@@ -835,77 +596,6 @@ class Operator:
 
         policy, core = self.policy.layout(self.shape), core_layout()
         return [(CORE, of(self.core, core), core), (POLICY, of(self.state, policy), policy)]
-
-    def _states(self) -> list[State]:
-        """The same with those of all components."""
-        others = ((c.prefix, c.kept_arrays(), c.layout()) for c in self.components)
-        return [*self._own_states(), *others]
-
-    def snapshot(self) -> Snapshot:
-        """All that is needed to go on later, or elsewhere, as if nothing had happened."""
-        delta = self.seal(whole=True)
-        if self.spill is not None:
-            self.spill.keep_files()
-        return Snapshot(delta.head, delta.segments)
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Be as the join was when the snapshot was taken; this one has seen nothing yet."""
-        head = snapshot.head
-        changed = head.changed(self._about())
-        self._resume(head)
-        rows = read_again(self.ingest, self.payload, snapshot)
-        self._resume(head)  # what was read again was not seen again
-        self._restore(head, rows, changed)
-
-    def _restore(self, head: Head, rows: Rows, changed: set[str]) -> None:
-        """Store rows again as a head says; under another policy they are newcomers."""
-        anew = bool(changed - {"estimate"})
-        numbers = head.arrays["numbers"]
-        # There may be more rows than the budget allows now, for a moment.
-        self.restored = int(numbers[ROWS_USED])
-        self._make_room(self.restored)
-        self.core.lanes["newest"] = head.arrays["newest"]
-        kept = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, OVERDUE]
-        kept += [RUN_ROWS, RUN_STREAM, RUN_TIME, PEAK_BYTES]
-        self.core.numbers[kept] = numbers[kept]
-        self._reserve(self.restored, rows.keys)
-        if not anew:
-            self._put_back(head)
-        for component in self.components:
-            if component is not self.loss:
-                _load(component.prefix, component.arrays(), component.layout(), head.arrays)
-        if MARKS in head.arrays:
-            rows = rows._replace(marks=head.arrays[MARKS][rows.rows])
-        self.store_again(rows, anew)
-        link_unused(self.core)
-        for prefix, arrays, layout in self._own_states():
-            if anew and prefix == POLICY:
-                continue
-            # What is kept of each row was put back with it.
-            rest = {name: form for name, form in layout.items() if form.per != "row"}
-            _load(prefix, arrays, rest, head.arrays)
-        if self.loss is not None and not self.loss.restore(head.arrays, changed):
-            known = self.loss.prefix + "total" in head.arrays
-            self.loss.begin_anew(self.core, rows, self.made, known)
-        if self.spill is not None:
-            entered = head.arrays[self.spill.prefix + "entered"]
-            self.spill.restore(head.numbers[self.spill.prefix], entered, "budget" in changed)
-        elif anew:
-            evict_to_budget(self.core, self.matcher.quiet, self.state)
-
-    def _put_back(self, head: Head) -> None:
-        """Put back what the policy knew of each row: rows are numbered by their arrival again."""
-        for name, form in self.policy.layout(self.shape).items():
-            if form.kept and form.per == "row":
-                saved = head.arrays[POLICY + name]
-                getattr(self.state, name)[: len(saved)] = saved
-
-    def _reserve(self, rows: int, keys: npt.NDArray[np.int64]) -> None:
-        """Let rows and keys have the numbers again that they had: none of them is used yet."""
-        used = int(keys.max(initial=NONE)) + 1
-        self.core.numbers[[ROWS_USED, KEYS_USED]] = rows, used
-        self.core.rows["arrival"][:rows] = NONE
-        self.core.keys[: used * self.core.settings.key_words] = 0
 
     def store_again(self, rows: Rows, anew: bool) -> None:
         """Store rows in the order of their arrival, anew if the policy takes them as newcomers."""
@@ -919,81 +609,13 @@ class Operator:
             restore_rows(self.core, matcher, self.state, part, arrivals, numbers, keys, marks, anew)
             done += part.time.size
 
-    def can_attach(self, head: Head) -> bool:
-        """Whether the very same join has left a state, so that its arrays can be taken over."""
-        if head.changed(self._about()) or self.spill is not None:
-            return False
-        return self.matcher.can_attach(head.numbers.get(self.matcher.prefix, {}))
-
-    def attach(self, shape: Shape, arrays: Arrays, snapshot: Snapshot) -> None:
-        """Go on with the arrays that another process has left, and the rows that belong to them.
-
-        Args:
-            shape: the room that the arrays have.
-            arrays: gives the array of a name.
-            snapshot: the head and the segments; what has left them is known from the arrays.
-        """
-
-        def left(prefix: str, layout: dict[str, Field]) -> dict[str, Any]:
-            return {n: arrays(prefix + n, np.dtype(form.dtype)) for n, form in layout.items()}
-
-        self.shape = shape
-        self.core = self.core._replace(**left(CORE, core_layout()))
-        self.state = self.state._replace(**left(POLICY, self.policy.layout(shape)))
-        self.work = allocate_work(shape.rows, shape.streams, self.plan.by is not None)
-        head = snapshot.head
-        self._resume(head)
-        for component in self.components:
-            component.attach(shape, arrays, head.numbers[component.prefix])
-        for position, sealed in enumerate(head.numbers["sealed"]):
-            payload = self.payload[position]
-            for number, wanted in sealed:
-                stored = snapshot.segments[position, number]
-                payload.unseal(number, stored.select(payload.schema.names), wanted)
-
-    def _about(self) -> dict[str, str]:
+    def about(self) -> dict[str, str]:
+        """What a state of the join depends on, in words."""
         plan = self.plan
         about = plan.about() | {"estimate": "none" if self.loss is None else str(plan.rate)}
         return about if self.spill is None else about | {"budget": self.spill.budget_in_words}
-
-    def _resume(self, head: Head) -> None:
-        """Take up the numbers of a head that are not in the arrays."""
-        self.ingest.names = StreamNames(head.names)
-        self.ingest.rows_seen = list(head.numbers["rows_seen"])
-        self.processed = sum(self.ingest.rows_seen)
-        self.others = np.array(head.numbers["others"], np.int64)
-        self.ingest.newest = list(head.numbers["newest"])
-        self.ingest.disorder = head.numbers["disorder"]
-        self.rejected = head.numbers["rejected"]
-        self.rejected_importance = head.numbers["rejected_importance"]
-        for component in self.components:
-            component.load(head.numbers.get(component.prefix, {}))
-        for payload, following in zip(self.payload, head.numbers["next_segments"], strict=True):
-            payload.next_segment = following
-
-
-def _stream_ledger(counts: list[int]) -> StreamLedger:
-    """The ledger of a stream of which none is queued, by the counts of the store."""
-    return StreamLedger(*[*counts[:PEAK], 0, *counts[PEAK:]])
 
 
 def _as_block(found: Block | Late) -> Block:
     assert isinstance(found, Block), "a row that was late has not been kept"
     return found
-
-
-State = tuple[str, dict[str, npt.NDArray[Any]], dict[str, Field]]
-"""What the names of some arrays begin with, the arrays by name, and how they are laid out."""
-
-
-def _load(
-    prefix: str,
-    arrays: dict[str, npt.NDArray[Any]],
-    layout: dict[str, Field],
-    saved: dict[str, npt.NDArray[Any]],
-) -> None:
-    """Put back what a checkpoint kept of arrays; they may have more room than was in use."""
-    for name, form in layout.items():
-        if form.kept and prefix + name in saved:
-            used = min(len(arrays[name]), len(saved[prefix + name]))
-            arrays[name][:used] = saved[prefix + name][:used]

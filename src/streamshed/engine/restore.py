@@ -1,22 +1,51 @@
-"""Rows that are stored again: after a restart, or under another policy."""
+"""A join goes on from its state: its rows are stored again, or its arrays are taken over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.columns import no_rows
-from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, owned
-from streamshed.engine.checkpoint import KEYS, ROWS, TIME, SegmentName, Snapshot
-from streamshed.engine.ingest import Ingest, InputRows
+from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, allocate_work, owned
+from streamshed.engine.checkpoint import KEYS, MARKS, ROWS, TIME, Head, SegmentName, Snapshot
+from streamshed.engine.component import Arrays
+from streamshed.engine.ingest import Ingest, InputRows, StreamNames
+from streamshed.engine.loop import evict_to_budget
 from streamshed.engine.payload import PLACE_BITS, PLACE_OFFSET, Payload, places_in
 from streamshed.kernels.compiling import driver, loop
-from streamshed.kernels.core import FREE_ROW, KEYS_USED, NONE, ROWS_USED, Core, Field
+from streamshed.kernels.core import (
+    ARRIVALS,
+    CLOCK,
+    FIRST_SEEN,
+    FREE_ROW,
+    KEYS_USED,
+    NEWEST,
+    NONE,
+    OVERDUE,
+    PEAK_BYTES,
+    RESULTS,
+    ROWS_USED,
+    RUN_ROWS,
+    RUN_STREAM,
+    RUN_TIME,
+    Core,
+    Field,
+    Shape,
+    core_layout,
+)
 from streamshed.kernels.table import free_key, key_lanes, lane_of
+
+if TYPE_CHECKING:
+    from streamshed.engine.operator import Operator
+
+CORE, POLICY = "core.", "policy."
+"""What the names of the arrays of the store and of the policy begin with."""
+State = tuple[str, dict[str, npt.NDArray[Any]], dict[str, Field]]
+"""What the names of some arrays begin with, the arrays by name, and how they are laid out."""
 
 STORED_ROW = np.dtype([("number", np.int64), ("payload", np.int64)])
 """What a checkpoint keeps of each row of the core besides the user's columns: the number of its
@@ -24,6 +53,8 @@ arrival, and 1, with the input it came from in the highest bits, or 0 where no r
 user's row is."""
 _INPUT_BITS = 57
 _NUMBER = (1 << _INPUT_BITS) - 1
+_KEPT = [CLOCK, NEWEST, FIRST_SEEN, ARRIVALS, RESULTS, OVERDUE]
+_KEPT += [RUN_ROWS, RUN_STREAM, RUN_TIME, PEAK_BYTES]
 OF_KEYS = ("key", "first key", "entry")
 OF_ROWS = ("row", "met row", *OF_KEYS)
 """What arrays may be laid out by: rows and keys of the join, or keys by lane."""
@@ -98,14 +129,8 @@ def stored_rows(snapshot: Snapshot) -> Iterator[tuple[SegmentName, pa.Table]]:
             yield name, rows.take(pa.array(np.sort(offsets)))
 
 
-def kept(
-    states: Sequence[tuple[str, dict[str, npt.NDArray[Any]], dict[str, Field]]],
-) -> list[tuple[str, npt.NDArray[Any], Field]]:
-    """The arrays that a checkpoint keeps, with their names and how they are laid out.
-
-    Args:
-        states: what the names of their arrays begin with, the arrays, and their layout.
-    """
+def kept(states: Sequence[State]) -> list[tuple[str, npt.NDArray[Any], Field]]:
+    """The arrays that a checkpoint keeps, with their names and how they are laid out."""
     return [
         (prefix + name, arrays[name], form)
         for prefix, arrays, layout in states
@@ -182,3 +207,131 @@ def in_use(
     kept = np.zeros((int(stored[-1]) + 1 if len(stored) else 0, width), array.dtype)
     kept[stored] = array.reshape(-1, width)[stored]
     return kept.ravel()
+
+
+# -- whole joins ---------------------------------------------------------------------------------
+
+
+def restore(join: Operator, snapshot: Snapshot) -> None:
+    """Be as the join was when the snapshot was taken; this one has seen nothing yet."""
+    head = snapshot.head
+    changed = head.changed(join.about())
+    _resume(join, head)
+    rows = read_again(join.ingest, join.payload, snapshot)
+    _resume(join, head)  # what was read again was not seen again
+    _restore(join, head, rows, changed)
+
+
+def _restore(join: Operator, head: Head, rows: Rows, changed: set[str]) -> None:
+    """Store rows again as a head says; under another policy they are newcomers."""
+    anew = bool(changed - {"estimate"})
+    numbers = head.arrays["numbers"]
+    # There may be more rows than the budget allows now, for a moment.
+    join.restored = int(numbers[ROWS_USED])
+    join.make_room(join.restored, on_the_way=0)
+    join.core.lanes["newest"] = head.arrays["newest"]
+    join.core.numbers[_KEPT] = numbers[_KEPT]
+    _reserve(join, join.restored, rows.keys)
+    if not anew:
+        _put_back(join, head)
+    for component in join.components:
+        if component is not join.loss:
+            _load(component.prefix, component.arrays(), component.layout(), head.arrays)
+    if MARKS in head.arrays:
+        rows = rows._replace(marks=head.arrays[MARKS][rows.rows])
+    join.store_again(rows, anew)
+    link_unused(join.core)
+    for prefix, arrays, layout in join.own_states():
+        if anew and prefix == POLICY:
+            continue
+        # What is kept of each row was put back with it.
+        rest = {name: form for name, form in layout.items() if form.per != "row"}
+        _load(prefix, arrays, rest, head.arrays)
+    if join.loss is not None and not join.loss.restore(head.arrays, changed):
+        known = join.loss.prefix + "total" in head.arrays
+        join.loss.begin_anew(join.core, rows, join.made, known)
+    if join.spill is not None:
+        entered = head.arrays[join.spill.prefix + "entered"]
+        join.spill.restore(head.numbers[join.spill.prefix], entered, "budget" in changed)
+    elif anew:
+        evict_to_budget(join.core, join.matcher.quiet, join.state)
+
+
+def _put_back(join: Operator, head: Head) -> None:
+    """Put back what the policy knew of each row: rows are numbered by their arrival again."""
+    for name, form in join.policy.layout(join.shape).items():
+        if form.kept and form.per == "row":
+            saved = head.arrays[POLICY + name]
+            getattr(join.state, name)[: len(saved)] = saved
+
+
+def _reserve(join: Operator, rows: int, keys: npt.NDArray[np.int64]) -> None:
+    """Let rows and keys have the numbers again that they had: none of them is used yet."""
+    used = int(keys.max(initial=NONE)) + 1
+    join.core.numbers[[ROWS_USED, KEYS_USED]] = rows, used
+    join.core.rows["arrival"][:rows] = NONE
+    join.core.keys[: used * join.core.settings.key_words] = 0
+
+
+def can_attach(join: Operator, head: Head) -> bool:
+    """Whether the very same join has left a state, so that its arrays can be taken over."""
+    if head.changed(join.about()) or join.spill is not None:
+        return False
+    return join.matcher.can_attach(head.numbers.get(join.matcher.prefix, {}))
+
+
+def attach(join: Operator, shape: Shape, arrays: Arrays, snapshot: Snapshot) -> None:
+    """Go on with the arrays that another process has left, and the rows that belong to them.
+
+    Args:
+        join: as it was built.
+        shape: the room that the arrays have.
+        arrays: gives the array of a name.
+        snapshot: the head and the segments; what has left them is known from the arrays.
+    """
+
+    def left(prefix: str, layout: dict[str, Field]) -> dict[str, Any]:
+        return {n: arrays(prefix + n, np.dtype(form.dtype)) for n, form in layout.items()}
+
+    join.shape = shape
+    join.core = join.core._replace(**left(CORE, core_layout()))
+    join.state = join.state._replace(**left(POLICY, join.policy.layout(shape)))
+    join.work = allocate_work(shape.rows, shape.streams, join.plan.by is not None)
+    head = snapshot.head
+    _resume(join, head)
+    for component in join.components:
+        component.attach(shape, arrays, head.numbers[component.prefix])
+    for position, sealed in enumerate(head.numbers["sealed"]):
+        payload = join.payload[position]
+        for number, wanted in sealed:
+            stored = snapshot.segments[position, number]
+            payload.unseal(number, stored.select(payload.schema.names), wanted)
+
+
+def _resume(join: Operator, head: Head) -> None:
+    """Take up the numbers of a head that are not in the arrays."""
+    join.ingest.names = StreamNames(head.names)
+    join.ingest.rows_seen = list(head.numbers["rows_seen"])
+    join.processed = sum(join.ingest.rows_seen)
+    join.others = np.array(head.numbers["others"], np.int64)
+    join.ingest.newest = list(head.numbers["newest"])
+    join.ingest.disorder = head.numbers["disorder"]
+    join.rejected = head.numbers["rejected"]
+    join.rejected_importance = head.numbers["rejected_importance"]
+    for component in join.components:
+        component.load(head.numbers.get(component.prefix, {}))
+    for payload, following in zip(join.payload, head.numbers["next_segments"], strict=True):
+        payload.next_segment = following
+
+
+def _load(
+    prefix: str,
+    arrays: dict[str, npt.NDArray[Any]],
+    layout: dict[str, Field],
+    saved: dict[str, npt.NDArray[Any]],
+) -> None:
+    """Put back what a checkpoint kept of arrays; they may have more room than was in use."""
+    for name, form in layout.items():
+        if form.kept and prefix + name in saved:
+            used = min(len(arrays[name]), len(saved[prefix + name]))
+            arrays[name][:used] = saved[prefix + name][:used]

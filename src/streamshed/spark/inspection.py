@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamshed.engine.checkpoint import Snapshot
-from streamshed.engine.operator import CORE
-from streamshed.engine.restore import stored_rows
+from streamshed.engine.restore import CORE, stored_rows
 from streamshed.errors import InputError
 from streamshed.kernels.core import FATES, RESULTS
 from streamshed.ledger import Ledger, StreamLedger

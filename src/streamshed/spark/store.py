@@ -26,6 +26,8 @@ from streamshed.engine.checkpoint import (
     ipc_buffer,
 )
 from streamshed.engine.operator import Operator
+from streamshed.engine.restore import attach, can_attach
+from streamshed.engine.saving import head_of
 from streamshed.kernels.core import NEVER, Memory
 from streamshed.plan.plan import Plan
 from streamshed.spark.changes import CHANGES, changes_of, in_effect
@@ -152,10 +154,10 @@ class Store:
                 return known
             left = cached.read()
             join = build_operator(plan)
-            if left is not None and join.can_attach(left[1].head):
-                join.attach(left[0], cached.memory.open, left[1])
+            if left is not None and can_attach(join, left[1].head):
+                attach(join, left[0], cached.memory.open, left[1])
                 join.memory = cached.memory
-                log = ArrayLog.from_saved(left[1].head.numbers[_LOG], join.head().arrays)
+                log = ArrayLog.from_saved(left[1].head.numbers[_LOG], head_of(join).arrays)
                 return Live(join, cached, version, parts, log)
         folder = CacheFolder.create(lineage)
         snapshot = self._read(folder, plan)
