@@ -87,9 +87,14 @@ def test_errors_are_value_errors():
             lambda: TWO.last({"orders": 5}, time={"clicks": "ts", "orders": "ts"}),
             ["'ts'", "'clicks'", "no row window", ".within()"],
         ),
-        (lambda: TIMED.last({"orders": 5}), ["both", "'orders'", "mappings"]),
-        (lambda: TWO.last({"orders": 5}).within("1 s", time="ts"), ["both", "'orders'"]),
-        (lambda: BY.last(5).within("1 s", time="ts"), ["both", "every stream"]),
+        (
+            lambda: TWO.last({"orders": 5}, time={"orders": "at"}).within("1 s", time="ts"),
+            ["'orders'", "'ts'", "'at'", "once"],
+        ),
+        (
+            lambda: BY.last(5, time="at").within("1 s", time="ts"),
+            ["every stream", "'ts'", "'at'", "once"],
+        ),
         (
             lambda: TWO.within({"clicks": 1}, time={"clicks": "t", "orders": "u"}).last(
                 {"orders": 1}, time="v"

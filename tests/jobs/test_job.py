@@ -133,7 +133,7 @@ def test_every_method_of_a_join_is_an_option_and_described_above():
     methods = {
         name
         for name, one in inspect.getmembers(ss.Join, inspect.isfunction)
-        if not name.startswith("_") and one.__annotations__.get("return") == "Join"
+        if not name.startswith("_") and one.__annotations__.get("return") in ("Join", "Self")
     }
     assert set(options()) == methods
     assert methods - {"through"} == {name for said in JOINS for name in described(said)} & methods

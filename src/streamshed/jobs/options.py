@@ -21,6 +21,7 @@ from streamshed import conditions
 from streamshed.database import postgres
 from streamshed.errors import SpecError, listed, suggestion
 from streamshed.join import Join, join
+from streamshed.limits import Limited
 from streamshed.relations import relation
 
 Schema = dict[str, Any]
@@ -201,10 +202,10 @@ def _documented(call: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 @cache
 def options() -> dict[str, Option]:
-    """The options of a join by their names: the public methods that `Join` itself has."""
+    """The options of a join by their names: the public methods that describe it."""
     return {
         name: _option(method, method=True)
-        for name, method in vars(Join).items()
+        for name, method in (vars(Join) | vars(Limited)).items()
         if inspect.isfunction(method) and not name.startswith("_")
     }
 

@@ -140,9 +140,31 @@ def test_the_estimate_has_no_bias_and_intervals_hold(
         name: pa.table({"k": column, "ts": np.arange(len(column))})
         for name, column in zip("abc", keys, strict=False)
     }
-    join = ss.join(*data).on("k").within(200, time="ts")
+    check_estimates(ss.join(*data).on("k").within(200, time="ts"), data, policy, 200)
+
+
+@pytest.mark.parametrize("family", ["one_heavy", "even"])
+def test_so_it_is_where_a_stream_has_both_windows(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows come in bursts, so that now the one window is shorter, now the other."""
+    for name in ("CAPACITY", "LARGE"):
+        monkeypatch.setattr(f"streamshed.engine.observe.estimator.{name}", 64)
+    rng = np.random.default_rng(6)
+    data = {}
+    for name, column in zip("abc", FAMILIES[family](rng), strict=False):
+        bursts = np.where(np.arange(len(column)) // 150 % 2 == 0, 4, 1)
+        data[name] = pa.table({"k": column, "ts": np.cumsum(rng.integers(0, 2 * bursts))})
+    join = ss.join(*data).on("k").within(300, time="ts").last({"a": 150, "b": 120})
+    alone = [join.last(3_000).count(data), join.within(10**6, time="ts").count(data)]
+    assert min(ledger.results for ledger in alone) > 1.1 * join.count(data).results
+    check_estimates(join, data, "oldest", 100)
+
+
+def check_estimates(join: ss.Join, data: dict[str, pa.Table], policy: str, seeds: int) -> None:
+    """Estimates have no bias, and intervals hold."""
     exact = join.count(data).results
-    ledgers = [join.keep(rows=40).shed(policy).seed(seed).count(data) for seed in range(200)]
+    ledgers = [join.keep(rows=40).shed(policy).seed(seed).count(data) for seed in range(seeds)]
     said = np.array([ledger.results + ledger.missed.value for ledger in ledgers])
     assert all(ledger.sample_rate < 1 for ledger in ledgers)
     assert abs(said.mean() - exact) < 4 * said.std(ddof=1) / math.sqrt(len(said)) + 0.005 * exact

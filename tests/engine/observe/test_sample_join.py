@@ -44,6 +44,7 @@ CHAIN = ss.join("a", "b", "c").on("a.x = b.x", "b.y = c.y")
 JOINS = {
     "equalities": CHAIN.within(WINDOW, time="ts"),
     "row windows": CHAIN.last(100, time="ts"),
+    "both windows": CHAIN.within(WINDOW, time="ts").last(60),
     "distance": ss.join("a", "b").on(ss.near("v", 2.0)).within(WINDOW, time="ts"),
     "relation": ss.join("a", "b")
     .on(a="x", b="y")
