@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from streamshed.engine.allocation import first_shape
 from streamshed.engine.bulk import Bulk, joins_at_once
@@ -75,15 +76,20 @@ def _in_memory(plan: Plan, whole: bool, memory: Memory) -> Operator:
     ingest = Ingest(plan)
     join = Operator(plan, ingest, _matcher(plan, ingest, memory), whole, memory)
     if is_estimated(plan) and not plan.makes_products:
-        join.loss = SampleJoin(join, lambda: _second(plan, join))
+        join.loss = SampleJoin(join, partial(_second, plan, join))
     return join
 
 
-def _second(plan: Plan, join: Operator) -> Operator:
-    """A join like another, of rows that it has read; it has no budget and hands out no columns."""
+def _second(plan: Plan, join: Operator, depth: int) -> Operator:
+    """A join like another, of rows that it has read; it has no budget and hands out no columns.
+
+    Its relation, if there is one, has the facts of a depth.
+    """
     streams = tuple(replace(stream, weight=None, chosen=()) for stream in plan.streams)
     alone = replace(plan, streams=streams, throttle=None, queue=None, rate=0.0, aggregates=None)
     alone = replace(alone, memory=None, unmatched=())  # nobody takes rows without a match
+    if plan.through is not None and depth:
+        alone = replace(alone, through=replace(plan.through, chosen=(), depth=depth))
     if plan.pairwise is None:  # a function of the user's is compiled for one policy only
         alone = alone.unbounded
     second = _in_memory(alone, False, Memory())

@@ -59,7 +59,7 @@ from streamshed.engine.match.hooks import (
 )
 from streamshed.engine.match.hooks import insert_row as index_row
 from streamshed.engine.match.keys import begin_key, note_first
-from streamshed.engine.observe.hooks import observe, on_made
+from streamshed.engine.observe.hooks import observe, on_made, on_probed
 from streamshed.engine.sink import (
     count_result,
     importance_of,
@@ -145,7 +145,9 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
                 return FULL
             cursor[STAGE] = IDLE
             on_made(loss, core, rows, at)
-        on_work(throttle, core, lane_of(core, rows.stream[at]), work_done(matcher, core, work))
+        done = work_done(matcher, core, work)
+        on_work(throttle, core, lane_of(core, rows.stream[at]), done)
+        on_probed(loss, done)
         _settle(core, matcher, policy, rows, work, at, shift)
         release(queue, at)
         on_joined(router, core, rows, at)

@@ -85,6 +85,8 @@ class RelationPlan:
     """The columns that bound the validity of a row, or None."""
     index: Callable[[], Index] | None = None
     """Gives the index of the rows that are there from the start, where it was made before."""
+    depth: int = 0
+    """Only facts whose lots begin with so many zeros are kept: a sample of them."""
 
     def about(self) -> str:
         """The relation in words, as far as a state depends on it."""

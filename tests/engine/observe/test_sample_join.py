@@ -10,7 +10,7 @@ import streamshed as ss
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
-from streamshed.engine.observe import sample_join
+from streamshed.engine.observe import recorder, sample_join
 
 ROWS, WINDOW = 1_500, 400
 
@@ -68,10 +68,12 @@ def of(join: ss.Join, seed: int = 3) -> dict[str, pa.Table]:
     return data("abc" if "'c'" in repr(join) else "ab", seed)
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples that have little room."""
-    monkeypatch.setattr(sample_join, "CAPACITY", 100)
+@pytest.fixture(params=["room", "work"])
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples that have little room, or may do little work and have few facts."""
+    little = {"room": {"CAPACITY": 100}, "work": {"GRACE": 1 << 12, "MOST_FACTS": 16}}
+    for name, value in little[request.param].items():
+        monkeypatch.setattr(sample_join, name, value)
 
 
 @KINDS
@@ -126,7 +128,6 @@ def test_cuts_and_restarts_change_no_estimate(kind: str) -> None:
     assert all(missed.value > 0 for _, _, missed in told)
 
 
-@pytest.mark.usefixtures("small")
 def test_a_row_with_too_many_results_makes_the_sample_smaller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,7 +157,6 @@ def test_what_a_queue_sheds_or_still_holds_is_missed(kind: str) -> None:
     assert ledger.missed == ss.Estimate(*[exact - ledger.results] * 3)
 
 
-@pytest.mark.usefixtures("small")
 def test_rows_that_wait_are_known_to_a_sample_that_begins_anew() -> None:
     join, tables = QUEUED["equalities"].shed("oldest").estimate(rate=1), of(JOINS["equalities"])
     schemas = {name: table.schema for name, table in tables.items()}
@@ -185,3 +185,27 @@ def test_changes_are_read_once() -> None:
     join = ss.join("a", "b").on(a="x", b="y").through(once, a="p", b="q").within(WINDOW, time="ts")
     ledger = join.keep(rows=20).shed("oldest").estimate(rate=1).count(of(plain))
     assert ledger.missed.value == exact - ledger.results > 0
+
+
+@KINDS
+def test_the_second_join_does_a_part_of_the_work(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample_join, "GRACE", 0)
+    join = JOINS[kind].keep(rows=200).shed("oldest")
+    tables = of(join)
+    operator = build_operator(join.plan({name: table.schema for name, table in tables.items()}))
+    for start in range(0, ROWS, 100):
+        parts = []
+        for position, table in enumerate(tables.values()):
+            names = operator.plan.streams[position].schema.names
+            rows = table.slice(start, 100).select(names).combine_chunks()
+            parts.append(operator.read(position, rows.to_batches()[0]))
+        for _ in operator.process(merged(parts)):
+            pass
+    operator.loss.catch_up()
+    numbers = operator.loss.state.numbers
+    begun, begun_second = numbers[recorder.WORK_CHECKED], numbers[recorder.SECOND_CHECKED]
+    assert 0 < numbers[recorder.SECOND] < numbers[recorder.WORK] / 2
+    assert begun > 0
+    assert begun_second > 0

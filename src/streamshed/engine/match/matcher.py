@@ -46,6 +46,22 @@ class Matcher(Component):
         """A batch, prepared, as much at a time as the loop may take at once."""
         yield batch
 
+    def touches(
+        self, join: Operator, rows: Batch, places: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_] | None:
+        """Which of the rows at some places may match anything at all; None if each of them may."""
+        return None
+
+    @property
+    def facts(self) -> int:
+        """The facts of a relation that take up memory of their own."""
+        return 0
+
+    @property
+    def lots(self) -> npt.NDArray[np.uint64]:
+        """The lots of facts, by their numbers, where facts are drawn."""
+        return np.empty(0, np.uint64)
+
     def on_processed(self, join: Operator) -> None:
         """A batch was processed."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.batch import CHANGE, Batch
+from streamshed.engine.batch import CHANGE, NO_FLAGS, NO_NUMBERS, Batch
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation import change_until
 from streamshed.engine.match.row_facts import RelationState, RowFacts, row_facts_layout
@@ -56,6 +56,16 @@ class RelationMatcher(Matcher):
 
     def pieces(self, join: Operator, batch: Batch) -> Iterator[Batch]:
         """A batch, after the changes up to its times were read, and its keys were looked up."""
+        self._read(join, batch)
+        # In which order those are taken that wait is not known: they are looked up one by one.
+        codes = NO_CODES if self.plan.queue is not None else self.relation.codes(batch)
+        self._refer(codes)
+        join.work.cursor[CHANGE] = 0
+        yield batch
+        self.relation.made(int(join.work.cursor[CHANGE]))
+
+    def _read(self, join: Operator, batch: Batch) -> None:
+        """Read the changes up to the times of a batch, and make those before all of them."""
         if self.relation.grown():
             rows = join.core.rows[: join.core.numbers[ROWS_USED]]
             stored = rows["time"][rows["arrival"] != NONE]
@@ -67,12 +77,31 @@ class RelationMatcher(Matcher):
                 self._change(join, int(known[0]))
             self.seen = max(self.seen, int(known.max()))
             self.relation.read_until(self.seen)
-        # In which order those are taken that wait is not known: they are looked up one by one.
-        codes = NO_CODES if self.plan.queue is not None else self.relation.codes(batch)
-        self._refer(codes)
-        join.work.cursor[CHANGE] = 0
-        yield batch
-        self.relation.made(int(join.work.cursor[CHANGE]))
+
+    def touches(
+        self, join: Operator, rows: Batch, places: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_] | None:
+        """Which rows have a key that is in the relation, if facts are drawn; None if they are not.
+
+        A row without a fact is of no use, but for the clock: of that nothing depends on one row.
+        """
+        if not self._through.depth:
+            return None
+        columns = (rows.stream[places], rows.time[places], rows.hash[places])
+        batch = Batch(*columns, places, NO_FLAGS, NO_NUMBERS)
+        self._read(join, batch)
+        found: npt.NDArray[np.bool_] = self.relation.codes(batch) != NONE
+        return found
+
+    @property
+    def facts(self) -> int:
+        """The facts, unless their index is shared."""
+        return self.relation.count if self._through.index is None else 0
+
+    @property
+    def lots(self) -> npt.NDArray[np.uint64]:
+        """The lots of facts, by their numbers, where facts are drawn."""
+        return self.relation.lots
 
     def _horizon(self, join: Operator, stored: npt.NDArray[np.int64]) -> int:
         """Facts that ended by this time are of no use to rows stored with such times, or to come.

@@ -27,13 +27,16 @@ from streamshed.engine.match.fact_index import (
     widen,
     widths,
 )
+from streamshed.engine.observe.tallies import mixed
 from streamshed.engine.payload import PLACE_BITS, Payload, Places, places_in
 from streamshed.errors import InputError
 from streamshed.kernels.core import FREE_KEY, KEYS_USED, NEVER, NONE, NUMBERS
+from streamshed.kernels.random import GOLDEN
 from streamshed.kernels.table import refill
 from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.relations import CHANGE_TIME
 
+NO_LOTS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
 NO_CHANGES = Changes(
     np.empty(0, np.int64), np.empty(0, np.bool_), np.empty(0, np.int32), np.empty(0, np.int32)
 )
@@ -77,6 +80,7 @@ class RunningRelation:
         self.count = 0
         self.used = 0  # places of the index that are or were in use
         self.packed = 0, 0  # facts and places when they were last packed together
+        self.lots = NO_LOTS  # by fact, if they are drawn
         self.news = self._code_changes(self._read_changes())
         self.relays: list[deque[DatedChanges]] = []
         self.coming = NO_CHANGES
@@ -98,6 +102,8 @@ class RunningRelation:
             np.empty(0, np.int64),
         )
         rows = self.through.relation.table(self.through.schema)
+        if self.through.depth:
+            rows = rows.filter(pa.array(self._drawn(rows)))
         self._keep(rows)
         if self.through.index is None:
             self._enter_all(rows)
@@ -127,10 +133,27 @@ class RunningRelation:
         lay_out(self.facts, codes, order, begin, end)
         self.used = size * streams
 
+    def _lots(self, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        """The lots of facts; those with the same keys have the same."""
+        word = np.full(rows.num_rows, mixed(np.array([self.plan.seed], np.uint64))[0])
+        with np.errstate(over="ignore"):
+            for position, stream in enumerate(self.plan.streams):
+                met = self.through.keys[position]
+                hashes, _ = key_hash(rows, met, stream.key_types, self.plan.secret)
+                word += hashes * (np.uint64(2 * position + 1) * GOLDEN)
+        return mixed(word)
+
+    def _drawn(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which facts are of the depth that is wanted."""
+        drawn: npt.NDArray[np.bool_] = self._lots(rows) >> np.uint64(64 - self.through.depth) == 0
+        return drawn
+
     def _keep(self, rows: pa.RecordBatch) -> None:
         self.segments.append(self.payload.put(rows))
         self.starts.append(self.count)
         self.count += rows.num_rows
+        if self.through.depth:
+            self.lots = np.concatenate([self.lots, self._lots(rows)])
         if self.count >= 2**31:
             raise InputError(
                 f"relation {self.through.relation.name!r} has {self.count:,} rows, more than"
@@ -229,12 +252,15 @@ class RunningRelation:
 
     def _code_changes(self, read: Iterable[DatedChanges | None]) -> Iterator[Changes]:
         """Changes with codes, and room for what they insert."""
-        for more in read:
-            if more is None:
+        for found in read:
+            if found is None:
                 yield NO_CHANGES
                 continue
             for waiting in self.relays:
-                waiting.append(more)
+                waiting.append(found)
+            more = self._drawn_changes(found)
+            if not len(more.times):
+                continue
             codes = np.empty(len(more.times) * len(self.plan.streams), np.int32)
             self._code(more.rows, codes)
             insert = more.inserted.to_numpy(zero_copy_only=False)
@@ -242,6 +268,14 @@ class RunningRelation:
             self._keep(more.rows.filter(more.inserted))
             number = (first - 1 + np.cumsum(insert)).astype(np.int32)
             yield Changes(more.times, insert, number, codes)
+
+    def _drawn_changes(self, changes: DatedChanges) -> DatedChanges:
+        """The changes of facts that are drawn."""
+        if not self.through.depth:
+            return changes
+        drawn = self._drawn(changes.rows)
+        rows, inserted, times = changes
+        return DatedChanges(rows.filter(pa.array(drawn)), inserted.filter(drawn), times[drawn])
 
     def read_until(self, time: int) -> None:
         """Read all changes up to a time, and perhaps some after it."""
@@ -334,6 +368,8 @@ class RunningRelation:
     def _gather(self, kept: npt.NDArray[np.bool_]) -> None:
         """Keep the rows of some facts only, together."""
         self.count = int(kept.sum())
+        if self.through.depth:
+            self.lots = self.lots[kept]
         gone, self.segments, self.starts = self.segments, [], []
         if not self.payload.segments:  # no column is kept
             self.segments, self.starts = [0], [0]

@@ -29,3 +29,8 @@ def on_queued(loss, core, rows, at):  # type: ignore[no-untyped-def]
 @hook
 def on_made(loss, core, rows, at):  # type: ignore[no-untyped-def]
     """A row has made all the results that it makes; there may be none."""
+
+
+@hook
+def on_probed(loss, work):  # type: ignore[no-untyped-def]
+    """A row was probed, with so much work: comparisons, or rows looked at and results."""

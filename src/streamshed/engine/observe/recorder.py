@@ -21,11 +21,18 @@ from streamshed.kernels.random import draw
     LEAST,  # rows of a lesser depth are not noted
     STORED,  # rows in the log that the second join holds, or held
     LEVEL,  # newcomers of a lesser depth are not stored
-    CHECKED,  # the number of the last check
-    RECENT,  # results of the second join since then
-    STEP,  # the place of the present step
-) = range(8)
-NUMBERS = 8
+    PROBING,  # newcomers of a lesser depth look for no partners
+    FACTS,  # facts of a lesser depth are not in the relation of the second join
+    CHECK_AT,  # how many rows have come at the next check
+    WORK,  # what the join has done
+    SECOND,  # what the second join has done
+    WORK_CHECKED,  # both at the last check
+    SECOND_CHECKED,
+) = range(12)
+NUMBERS = 12
+
+ROW_WORK = 32
+"""What it takes to let a row come, be stored and leave, in rows looked at or results made."""
 
 NOTE = np.dtype(
     [
@@ -33,6 +40,7 @@ NOTE = np.dtype(
         ("order", np.int64),  # how many rows came before
         ("number", np.int64),  # of the row in its stream
         ("made", np.int64),  # results of the join before it
+        ("work", np.int64),  # what the join had done before it
         ("level", np.int64),  # it is in the sample with the chance 2^-level
         ("mark", np.int64),  # where first results are made: what the second join knows of it
     ],
@@ -66,6 +74,11 @@ def _on_queued(recorder, core, rows, at):  # type: ignore[no-untyped-def]
         _note(recorder, core, rows, at)
 
 
+@implements(hooks.on_probed, Recorder)
+def _on_probed(recorder, work):  # type: ignore[no-untyped-def]
+    recorder.numbers[WORK] += ROW_WORK + work
+
+
 @kernel
 def _note(recorder, core, rows, at):  # type: ignore[no-untyped-def]
     """Note a row, if it is deep enough."""
@@ -83,6 +96,7 @@ def _note(recorder, core, rows, at):  # type: ignore[no-untyped-def]
     note.order = order
     note.number = recorder.entered[stream]
     note.made = core.numbers[RESULTS]
+    note.work = numbers[WORK]
     log.stream[place] = rows.stream[at]
     log.time[place] = rows.time[at]
     log.hash[place] = rows.hash[at]

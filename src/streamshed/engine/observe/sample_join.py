@@ -2,15 +2,19 @@
 
 Equalities between pairs, conditions and relations have no keys that could be followed in full. So
 rows are drawn one by one: the second join has no budget, stores the rows of the sample, and is
-probed by all rows that come. A result is seen if all its members but the newcomer are in the
-sample, and counts for the inverse of the chance of that; docs/meaning.md (What shedding costs).
-Where first results are made, whole keys are drawn, and only their rows probe.
+probed by the rows that come, or by some of them. A result is seen if its newcomer probes, and its
+other members are in the sample; it counts for the inverse of the chance of that; docs/meaning.md
+(What shedding costs). Where first results are made, whole keys are drawn, and only their rows
+probe. Of a large relation facts are drawn too, and only rows that one of them touches take part.
+
+The second join must cost little beside the first. Both count what they do, in rows looked at and
+results made; and where the second does more than its share, fewer rows probe from then on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,16 +27,20 @@ from streamshed.engine.batch import AT, NO_FLAGS, NO_NUMBERS, Batch
 from streamshed.engine.component import Arrays
 from streamshed.engine.loop import DONE, FULL, drop_rows, skip_results
 from streamshed.engine.observe.recorder import (
-    CHECKED,
+    CHECK_AT,
+    FACTS,
     LEAST,
     LEVEL,
     NOTE,
     NOTED,
     NUMBERS,
-    RECENT,
+    PROBING,
+    SECOND,
+    SECOND_CHECKED,
     SEEN,
-    STEP,
     STORED,
+    WORK,
+    WORK_CHECKED,
     Recorder,
 )
 from streamshed.engine.observe.state import DEEPEST, FAR, GROUPS, STEPS, TALLY
@@ -74,14 +82,19 @@ LARGE = 1 << 20
 THROTTLED = 3
 """The level at which a sample begins where the work of the join is bounded: an eighth of the rows
 compared with an eighth of the rows are 1.6 % of the work of the whole join."""
-CHECK = 1 << 10
-"""Arrivals after which the size of the sample, and its results, are looked at."""
-WORK = 1 << 17
-"""Results that it may make in so many arrivals."""
+SOONEST, LATEST, CHECKS = 1 << 8, 1 << 16, 8
+"""The size of the sample, and its work, are looked at again after an eighth of the arrivals so far,
+between so many."""
+SHARE, GRACE = 8, 1 << 20
+"""The second join may do one for so many of what the first does, and so much in any case."""
+TALLY_WORK = 8
+"""What it takes to tally a result, beside that of making it."""
+MOST_FACTS = 1 << 16
+"""The facts of a relation that the second join may have, before only some are drawn."""
 MOST, BUFFER = 1 << 16, 1 << 15
 """Results that one row may make of it; and those that are handed out at once."""
 _VISITOR = 1 << 40
-"""Places from here on are those of rows that probe, and are not in the log."""
+"""Places from here on are those of rows of a part that probe, and are not in the log."""
 _CLOCK = [CLOCK, NEWEST, FIRST_SEEN, OVERDUE]
 _COLUMNS = ("stream", "time", "hash", "worth", "hashes", "values")
 
@@ -90,9 +103,25 @@ class Sums(NamedTuple):
     """What was counted: see `state.Loss`."""
 
     total: npt.NDArray[Any]
-    spread: npt.NDArray[np.float64]  # by (stream, group)
+    spread: npt.NDArray[np.float64]  # by (stream, or facts, and group)
     steps: npt.NDArray[Any]
     step_spread: npt.NDArray[np.float64]
+
+
+class Part(NamedTuple):
+    """Rows that are replayed together: what their results are tallied by."""
+
+    start: int  # the place of the first that is stored
+    stored: npt.NDArray[np.int64]  # which of them are stored
+    lots: npt.NDArray[np.uint64]
+    steps: npt.NDArray[np.int64]  # the places of their steps; STEPS if such a step is over
+
+    def rows(self, newcomers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Which rows of the part are at places, or visit."""
+        visiting = newcomers >= _VISITOR
+        rows = newcomers - _VISITOR
+        rows[~visiting] = self.stored[newcomers[~visiting] - self.start]
+        return rows
 
 
 class SampleJoin(Estimator):
@@ -100,13 +129,13 @@ class SampleJoin(Estimator):
 
     Args:
         first: the join, with its budgets.
-        build: makes a join like it, which sheds nothing.
+        build: makes a join like it, which sheds nothing, with facts of a depth.
     """
 
     state: Recorder
     sums: Sums
 
-    def __init__(self, first: Operator, build: Callable[[], Operator]) -> None:
+    def __init__(self, first: Operator, build: Callable[[int], Operator]) -> None:
         plan = first.plan
         super().__init__(plan, first.shape, first.memory)
         self.first, self.build, self.ingest = first, build, first.ingest
@@ -130,9 +159,12 @@ class SampleJoin(Estimator):
         self._lay_out(nothing)
         self.grow(first.shape, 0)
         self.sums.steps["number"] = FAR
-        begins = 0 if plan.throttle is None else THROTTLED
-        self.state.numbers[LEVEL] = min(begins, self.highest)
-        self.state.numbers[LEAST] = 0 if self.visits else self.state.numbers[LEVEL]
+        begins = min(0 if plan.throttle is None else THROTTLED, self.highest)
+        self.state.numbers[[LEVEL, PROBING, LEAST]] = begins
+        self.state.numbers[CHECK_AT] = SOONEST
+        facts = first.matcher.facts
+        too_many = (max(0, facts - 1) // MOST_FACTS).bit_length()
+        self.state.numbers[FACTS] = min(too_many, self.highest)
 
     # -- arrays ----------------------------------------------------------------------------------
 
@@ -168,9 +200,9 @@ class SampleJoin(Estimator):
             "numbers": once(np.int64, NUMBERS),
             "clock": once(np.int64, len(_CLOCK) + lanes),
             "total": once(TALLY, 1),
-            "spread": once(np.float64, lanes * GROUPS),
+            "spread": once(np.float64, (lanes + 1) * GROUPS),
             "steps": once(TALLY, STEPS),
-            "step_spread": once(np.float64, STEPS * lanes * GROUPS),
+            "step_spread": once(np.float64, STEPS * (lanes + 1) * GROUPS),
         }
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -343,16 +375,17 @@ class SampleJoin(Estimator):
     def _second(self) -> Operator:
         """The second join, which holds the rows of the sample."""
         if self.join is None:
-            self.join = self.build()
+            self.join = self.build(int(self.state.numbers[FACTS]))
             self.join.core.pools["budget"][:] = BOUNDLESS
             self.join.matcher.load(self.first.matcher.save())
             self.join.matcher.follow(self.relayed)
             width = self.join.core.settings.width
-            self.join.out = allocate_buffer(BUFFER, width, CHECK, weighted=False)
-            # It observes nothing; but the loop is compiled once for observers of one type.
+            self.join.out = allocate_buffer(BUFFER, width, LATEST, weighted=False)
+            # It notes no rows, only work; and the loop is compiled for observers of one type.
             self.join.observer = self.state._replace(
                 numbers=np.full(NUMBERS, DEEPEST + 4, np.int64), entered=self.state.entered.copy()
             )
+            self.join.observer.numbers[WORK] = 0
             if self.state.numbers[STORED]:
                 self._store_again(self.join)
         return self.join
@@ -389,22 +422,34 @@ class SampleJoin(Estimator):
 
     def catch_up(self) -> None:
         """Let the second join have the rows that have come."""
-        numbers = self.state.numbers
-        at, end = int(numbers[STORED]), int(numbers[NOTED])
-        if at == end:
+        numbers, notes = self.state.numbers, self.state.notes
+        start, end = int(numbers[STORED]), int(numbers[NOTED])
+        if start == end:
             return
         join = self._second()
         join.make_room(0)
-        while at < end:
-            self._check(join, at)
-            until = self._end_of_part(join, at, end)
-            self._replay(join, at, until)
+        deep, order = depths(notes["lot"][start:end]), notes["order"][start:end].copy()
+        at = 0
+        while len(probing := np.flatnonzero(deep[at:] >= numbers[PROBING])):
+            at += int(probing[0])
+            if order[at] >= numbers[CHECK_AT]:
+                self._check(join, start + at)
+                continue  # fewer rows may probe now
+            until = int(np.searchsorted(order, numbers[CHECK_AT]))
+            probing = at + np.flatnonzero(deep[at:until] >= numbers[PROBING])
+            self._replay(join, start + probing, deep[probing])
             at = until
+        self._note_work(join)
         self._note_clock(join.core)
         live = live_rows(join.core.rows[: join.core.numbers[ROWS_USED]])
         self._note_marks(join.core, live, join.core.rows["payload"][live])
         numbers[NOTED] = numbers[STORED]
-        numbers[LEAST] = 0 if self.visits else numbers[LEVEL]
+        numbers[LEAST] = numbers[PROBING]
+
+    def _note_work(self, join: Operator) -> None:
+        """Add up what the second join has done."""
+        self.state.numbers[SECOND] += join.observer.numbers[WORK]
+        join.observer.numbers[WORK] = 0
 
     def _note_clock(self, core: Core) -> None:
         """Remember the clock of the second join, for one that takes its place."""
@@ -429,53 +474,44 @@ class SampleJoin(Estimator):
         elif core.met.size:
             core.met[live] = marks
 
-    def _end_of_part(self, join: Operator, at: int, end: int) -> int:
-        """Up to where rows are of the same step of time, and are followed by no check."""
-        order = self.state.notes["order"][at:end]
-        size = int(np.searchsorted(order, (order[0] // CHECK + 1) * CHECK))
-        if not join.core.settings.timed:
-            steps = order[:size] // self.step
-        else:
-            newest = np.maximum.accumulate(self.state.rows.time[at : at + size])
-            steps = np.maximum(newest, join.core.numbers[NEWEST]) // self.step
-        # Of steps that are over none is told apart.
-        steps = np.maximum(steps, steps[-1] - STEPS)
-        return at + int(np.searchsorted(steps, steps[0], side="right"))
-
-    def _replay(self, join: Operator, at: int, until: int) -> None:
+    def _replay(
+        self, join: Operator, places: npt.NDArray[np.int64], deep: npt.NDArray[np.int64]
+    ) -> None:
         """Let the second join have some rows, and keep those of the sample."""
         state, level = self.state, int(self.state.numbers[LEVEL])
-        places = np.arange(at, until)
-        chosen = depths(state.notes["lot"][at:until]) >= level
-        self._open_step(join, places)
-        if not self.visits:
-            places, chosen = places[chosen], chosen[chosen]
+        touched = join.matcher.touches(join, state.rows, places)
+        if touched is not None:
+            places, deep = places[touched], deep[touched]
         if not len(places):
             return
         batch, notes = self._batch(places), state.notes[places]
+        steps = self._open_steps(join, batch, notes)
         before = state.before.reshape(-1, self.shape.lanes)[places] if state.before.size else None
-        start = int(state.numbers[STORED])
-        kept = places[chosen]
-        stored = slice(start, start + len(kept))
+        chosen = deep >= level
+        start, size = int(state.numbers[STORED]), int(chosen.sum())
+        stored = slice(start, start + size)
         for name in self._columns():
             getattr(state.rows, name)[stored] = getattr(batch, name)[chosen]
         state.notes[stored] = notes[chosen]
         state.notes["level"][stored] = level
         if before is not None:
             state.before.reshape(-1, self.shape.lanes)[stored] = before[chosen]
-        state.numbers[STORED] += len(kept)
-        payload = np.where(chosen, start + np.cumsum(chosen) - 1, _VISITOR + places)
+        state.numbers[STORED] += size
+        visitors = _VISITOR + np.arange(len(chosen))
+        payload = np.where(chosen, start + np.cumsum(chosen) - 1, visitors)
         visiting = NO_FLAGS if chosen.all() else ~chosen
         batch = batch._replace(payload=payload, visiting=visiting)
-        for row in self._run(join, batch.part(0, len(payload)), BOUNDLESS):
+        part = Part(start, np.flatnonzero(chosen), notes["lot"], steps)
+        for row in self._run(join, batch.part(0, len(payload)), part, BOUNDLESS):
             # It is stored now, and meets those that came before it.
             alone = batch.part(row, row + 1)
-            alone = alone._replace(payload=alone.payload % _VISITOR + _VISITOR)
-            alone = alone._replace(visiting=np.ones(1, np.bool_))
-            while self._run(join, alone, int(notes["order"][row])):
+            alone = alone._replace(
+                payload=visitors[row : row + 1].copy(), visiting=np.ones(1, np.bool_)
+            )
+            while self._run(join, alone, part, int(notes["order"][row])):
                 pass
 
-    def _run(self, join: Operator, batch: Batch, before: int) -> list[int]:
+    def _run(self, join: Operator, batch: Batch, part: Part, before: int) -> list[int]:
         """Process rows, and tally their results with those that came before some row.
 
         Returns:
@@ -484,22 +520,22 @@ class SampleJoin(Estimator):
         """
         lanes, width = self.shape.lanes, join.core.settings.width
         skipped: list[int] = []
-        held = np.empty((0, lanes), np.int64)  # results of the row at hand
+        held = np.empty((0, width), np.int64)  # results of the row at hand
         for piece in join.matcher.pieces(join, batch):
             rest = piece
             status = None
             while status != DONE:
                 status = join.run_loop(rest)
                 out = join.out
-                found = out.payload[: out.filled[MEMBERS]].reshape(-1, width)[:, :lanes]
+                found = out.payload[: out.filled[MEMBERS]].reshape(-1, width)
                 found = np.concatenate([held, found])
                 out.filled[:] = 0
                 at = int(join.work.cursor[AT])
                 own = np.zeros(len(found), np.bool_)
                 if status == FULL:
-                    own = found.max(axis=1) == rest.payload[at]
+                    own = found[:, :lanes].max(axis=1) == rest.payload[at]
                 held = found[own]
-                self._tally_results(join, found[~own], before)
+                self._tally_results(join, found[~own], part, before)
                 level = int(self.state.numbers[LEVEL])
                 if self.visits and len(held) > MOST and level < self.highest:
                     skipped.append(int(np.flatnonzero(batch.payload == rest.payload[at])[0]))
@@ -515,79 +551,118 @@ class SampleJoin(Estimator):
 
     # -- tallies ---------------------------------------------------------------------------------
 
-    def _open_step(self, join: Operator, places: npt.NDArray[np.int64]) -> None:
-        """Begin the step of time of some rows, if it is another."""
-        now = int(self.state.notes["order"][places[0]])
+    def _open_steps(
+        self, join: Operator, batch: Batch, notes: npt.NDArray[Any]
+    ) -> npt.NDArray[np.int64]:
+        """Begin the steps of time of some rows; returns the place of each row's step."""
+        now = notes["order"]
         if join.core.settings.timed:
-            now = max(int(join.core.numbers[NEWEST]), int(self.state.rows.time[places[0]]))
+            now = np.maximum(np.maximum.accumulate(batch.time), join.core.numbers[NEWEST])
         number = now // self.step
-        place, steps = number % STEPS, self.sums.steps
-        self.state.numbers[STEP] = place
-        if steps["number"][place] != number:
-            steps[place] = 0
-            steps["number"][place] = number
-            steps["results"][place] = self.state.notes["made"][places[0]]
-            self.sums.step_spread.reshape(STEPS, -1)[place] = 0
+        recent = number > number[-1] - STEPS  # of steps that are over none is told apart
+        begins = np.flatnonzero(recent & np.append(True, number[1:] != number[:-1]))
+        steps = self.sums.steps
+        for row in begins.tolist():
+            place = int(number[row]) % STEPS
+            if steps["number"][place] != number[row]:
+                steps[place] = 0
+                steps["number"][place] = number[row]
+                steps["results"][place] = notes["made"][row]
+                self.sums.step_spread.reshape(STEPS, -1)[place] = 0
+        return np.where(recent, number % STEPS, STEPS)
 
-    def _tally_results(self, join: Operator, found: npt.NDArray[np.int64], before: int) -> None:
-        """Count results, given the places of their members."""
-        notes = self.state.notes
-        newcomer = found.max(axis=1)
+    def _tally_results(
+        self, join: Operator, found: npt.NDArray[np.int64], part: Part, before: int
+    ) -> None:
+        """Count results, given the places of their members, and their facts."""
+        lanes = self.shape.lanes
+        newcomer = found[:, :lanes].max(axis=1)
         if before < BOUNDLESS or self.lasts.any():
-            found, newcomer = self._true(found, newcomer, before)
+            true = self._true(found[:, :lanes], newcomer, before)
+            found, newcomer = found[true], newcomer[true]
         if not len(found):
             return
-        self.state.numbers[RECENT] += len(found)
-        stored = int(self.state.numbers[STORED])
-        step = int(self.state.numbers[STEP])
-        weight = np.ones(len(found))
-        if notes["level"][:stored].any():
-            if self.by_key:  # one lot decides; and no level is above the newcomer's
-                found = newcomer[:, None]
-            levels = np.where(found < stored, notes["level"][np.minimum(found, stored - 1)], 0)
-            if self.visits:
-                levels[found == newcomer[:, None]] = 0
-            weight = 2.0 ** levels.sum(axis=1)
-            groups = (notes["lot"][np.minimum(found, stored - 1)] % np.uint64(GROUPS)).astype(int)
-            for lane in range(found.shape[1]):
-                unsure = weight * np.sqrt(1.0 - 0.5 ** levels[:, lane])
-                spread = np.bincount(groups[:, lane], unsure, GROUPS)
-                self.sums.spread.reshape(-1, GROUPS)[lane] += spread
-                self.sums.step_spread.reshape(STEPS, -1, GROUPS)[step, lane] += spread
-        for tally in (self.sums.total[:1], self.sums.steps[step : step + 1]):
-            tally["exact"] += weight.sum()
-            tally["certain"] += (weight == 1).sum()
-            tally["seen"] += len(weight)
-            heaviest = float(np.max(weight, where=weight > 1, initial=0.0))
-            tally["weight"] = np.maximum(tally["weight"], heaviest)
+        self.state.numbers[SECOND] += TALLY_WORK * len(found)
+        rows = part.rows(newcomer)
+        steps, weight = part.steps[rows], np.ones(len(found))
+        chances = list(self._chances(join, found, newcomer, part, rows))
+        for _, levels, _ in chances:
+            weight *= 2.0**levels
+        for drawn, levels, lots in chances:
+            unsure = weight * np.sqrt(1.0 - 0.5**levels)
+            group = (lots % np.uint64(GROUPS)).astype(np.int64)
+            self.sums.spread.reshape(-1, GROUPS)[drawn] += np.bincount(group, unsure, GROUPS)
+            by_step = np.bincount(steps * GROUPS + group, unsure, (STEPS + 1) * GROUPS)
+            spread = self.sums.step_spread.reshape(STEPS, -1, GROUPS)
+            spread[:, drawn] += by_step.reshape(-1, GROUPS)[:STEPS]
+        total, by_steps = self.sums.total, self.sums.steps
+        for name, counts in (("exact", weight), ("certain", weight == 1), ("seen", weight > 0)):
+            total[name] += counts.sum()
+            by_steps[name] += np.bincount(steps, counts, STEPS + 1)[:STEPS]
+        unsure = weight > 1
+        total["weight"] = np.maximum(total["weight"], weight[unsure].max(initial=0.0))
+        for step in np.unique(steps[unsure & (steps < STEPS)]):
+            heaviest = weight[unsure & (steps == step)].max()
+            by_steps["weight"][step] = max(by_steps["weight"][step], heaviest)
+
+    def _chances(
+        self,
+        join: Operator,
+        found: npt.NDArray[np.int64],
+        newcomer: npt.NDArray[np.int64],
+        part: Part,
+        rows: npt.NDArray[np.int64],
+    ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
+        """What has to be drawn for results to be seen, as far as it is not certain.
+
+        Yields:
+            A stream, or their number for facts; levels and lots by result.
+        """
+        numbers, notes, lanes = self.state.numbers, self.state.notes, self.shape.lanes
+        stored = int(numbers[STORED])
+        some = bool(notes["level"][:stored].any())
+        for lane in range(lanes):
+            if not some and numbers[PROBING] == 0:
+                break
+            probes = found[:, lane] == newcomer
+            place = np.where(probes, 0, found[:, lane])
+            level = 0 if self.by_key else notes["level"][place]  # one lot decides for a key
+            levels = np.where(probes, numbers[PROBING], level)
+            lots = np.where(probes, part.lots[rows], notes["lot"][place])
+            yield lane, levels, lots
+        if numbers[FACTS]:
+            levels = np.full(len(found), numbers[FACTS])
+            yield lanes, levels, join.matcher.lots[found[:, lanes]]
 
     def _true(
-        self, found: npt.NDArray[np.int64], newcomer: npt.NDArray[np.int64], before: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The results whose members came before a row, and are in their row windows."""
-        notes, true = self.state.notes, np.ones(len(found), np.bool_)
+        self, members: npt.NDArray[np.int64], newcomer: npt.NDArray[np.int64], before: int
+    ) -> npt.NDArray[np.bool_]:
+        """Which results have members that came before a row, and are in their row windows."""
+        notes, true = self.state.notes, np.ones(len(members), np.bool_)
         entered = self.state.before.reshape(-1, self.shape.lanes)
         for lane, last in enumerate(self.lasts.tolist()):
-            members = found[:, lane]
-            others = members != newcomer
-            note = notes[np.where(others, members, 0)]
+            others = members[:, lane] != newcomer
+            note = notes[np.where(others, members[:, lane], 0)]
             true &= ~others | (note["order"] < before)
             if last:
                 true &= ~others | (note["number"] > entered[newcomer, lane] - last)
-        return found[true], newcomer[true]
+        return true
 
     @property
     def rate(self) -> float:
-        """The part of all rows that is in the sample."""
-        return float(2.0 ** -int(self.state.numbers[LEVEL]))
+        """The part of all rows, and of all facts, that is in the sample."""
+        numbers = self.state.numbers
+        return float(2.0 ** -int(numbers[LEVEL] + numbers[FACTS]))
 
     @property
     def heaviest(self) -> float:
         """For how many results one may stand at present that was not seen; 0 if all are."""
-        lots = 1 if self.by_key else self.shape.lanes - self.visits
-        levels = self.state.notes["level"][: self.state.numbers[STORED]]
-        level = max(int(self.state.numbers[LEVEL]), int(levels.max(initial=0)))
-        return float(2.0 ** (lots * level)) if level else 0.0
+        numbers = self.state.numbers
+        levels = self.state.notes["level"][: numbers[STORED]]
+        level = max(int(numbers[LEVEL]), int(levels.max(initial=0)))
+        partners = 0 if self.by_key else self.shape.lanes - 1
+        depth = partners * level + int(numbers[PROBING] + numbers[FACTS])
+        return float(2.0**depth) if depth else 0.0
 
     @property
     def rows_seen(self) -> int:
@@ -620,35 +695,48 @@ class SampleJoin(Estimator):
     # -- the size of the sample ------------------------------------------------------------------
 
     def _check(self, join: Operator, at: int) -> None:
-        """See after every so many arrivals whether the sample is too large, or could be larger."""
+        """See, as a row of the log comes, whether the sample is too large, or could be larger."""
         numbers, notes = self.state.numbers, self.state.notes
-        number = int(notes["order"][at]) // CHECK
-        if number == numbers[CHECKED]:
-            return
-        numbers[CHECKED] = number
-        results, numbers[RECENT] = int(numbers[RECENT]), 0
-        stored, level = int(numbers[STORED]), int(numbers[LEVEL])
+        order = int(notes["order"][at])
+        numbers[CHECK_AT] = order + min(max(order // CHECKS, SOONEST), LATEST)
+        probing = min(int(numbers[PROBING]) + self._excess(join, at), self.highest)
+        stored, level = int(numbers[STORED]), max(int(numbers[LEVEL]), probing)
         alive = self._alive(join, at)
         held = int(alive.sum())
-        if level < self.highest and (held > self.capacity or (results > WORK and not self.said)):
+        if held > self.capacity or level > numbers[LEVEL]:
             deep = depths(notes["lot"][:stored][alive])
-            while level < self.highest:
+            while level < self.highest and 8 * int((deep >= level).sum()) > 7 * self.capacity:
                 level += 1
-                if 8 * int((deep >= level).sum()) <= 7 * self.capacity:
-                    break
             self._thin(join, level)
             alive &= depths(notes["lot"][:stored]) >= notes["level"][:stored]
             self._compact(join, alive)
         else:
-            if self.visits and level and 4 * held < self.capacity:
-                numbers[LEVEL] = level - (results << self.shape.lanes < WORK)
-            if stored > 2 * held + CHECK:
+            if level > probing and 4 * held < self.capacity and self._is_idle():
+                numbers[LEVEL] = level - 1
+            if stored > 2 * held + SOONEST:
                 self._compact(join, alive)
+        numbers[PROBING] = probing if self.visits else numbers[LEVEL]
 
-    @property
-    def said(self) -> bool:
-        """Whether the user has said how large the sample is."""
-        return self.plan.rate is not None
+    def _excess(self, join: Operator, at: int) -> int:
+        """By how many levels fewer rows should probe: the second join does more than its share.
+
+        It has to do so in all, and lately, as fewer rows may probe already.
+        """
+        self._note_work(join)
+        numbers, first = self.state.numbers, int(self.state.notes["work"][at])
+        second = int(numbers[SECOND])
+        lately = second - int(numbers[SECOND_CHECKED])
+        fair = max(1, first - int(numbers[WORK_CHECKED])) // SHARE
+        numbers[[WORK_CHECKED, SECOND_CHECKED]] = first, second
+        if second <= GRACE + first // SHARE or lately <= fair:
+            return 0
+        return 1 if lately <= 4 * fair else 2
+
+    def _is_idle(self) -> bool:
+        """Whether the second join does much less than it may."""
+        numbers = self.state.numbers
+        allowed = GRACE + int(numbers[WORK_CHECKED]) // SHARE
+        return int(numbers[SECOND]) << self.shape.lanes < allowed
 
     def _alive(self, join: Operator, at: int) -> npt.NDArray[np.bool_]:
         """Which rows of the sample may still meet others, as a row of the log comes."""
