@@ -23,7 +23,6 @@ from streamshed.engine.observe.state import (
     FREE_KEY,
     FULL_AT,
     KEYS_USED,
-    LOGARITHMS,
     NEWEST,
     STEP_ENDS,
     STEPS,
@@ -58,7 +57,7 @@ from streamshed.kernels.core import (
 from streamshed.kernels.random import GOLDEN
 from streamshed.plan.plan import Plan
 
-CAPACITY = 1 << 12
+CAPACITY = 1 << 11
 """Entries that a sample may have in any case, if it chooses its rate by itself."""
 PART = 9
 """Beyond that it may have one for so many rows of the budget: so it takes 5 % of the memory."""
@@ -118,7 +117,6 @@ class LossEstimator(Estimator):
         numbers[[NEWEST, TURN_AT, STEP_ENDS]] = FAR
         numbers[FULL_AT] = self.settings.capacity
         self.state.steps["number"] = FAR
-        self.state.logarithm[:] = np.floor(16 * np.log2(1.0 + np.arange(LOGARITHMS)))
 
     def layout(self) -> dict[str, Field]:
         """The arrays."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,14 @@ from streamshed.engine.observe.recorder import (
     WORK,
     WORK_CHECKED,
     Recorder,
+)
+from streamshed.engine.observe.sample_tallies import (
+    VISITOR,
+    Chance,
+    Part,
+    Sums,
+    add_results,
+    open_steps,
 )
 from streamshed.engine.observe.state import DEEPEST, FAR, GROUPS, STEPS, TALLY
 from streamshed.engine.observe.tallies import (
@@ -85,7 +93,7 @@ compared with an eighth of the rows are 1.6 % of the work of the whole join."""
 SOONEST, LATEST, CHECKS = 1 << 8, 1 << 16, 8
 """The size of the sample, and its work, are looked at again after an eighth of the arrivals so far,
 between so many."""
-SHARE, GRACE = 8, 1 << 20
+SHARE, GRACE = 16, 1 << 20
 """The second join may do one for so many of what the first does, and so much in any case."""
 TALLY_WORK = 8
 """What it takes to tally a result, beside that of making it."""
@@ -93,35 +101,8 @@ MOST_FACTS = 1 << 16
 """The facts of a relation that the second join may have, before only some are drawn."""
 MOST, BUFFER = 1 << 16, 1 << 15
 """Results that one row may make of it; and those that are handed out at once."""
-_VISITOR = 1 << 40
-"""Places from here on are those of rows of a part that probe, and are not in the log."""
 _CLOCK = [CLOCK, NEWEST, FIRST_SEEN, OVERDUE]
 _COLUMNS = ("stream", "time", "hash", "worth", "hashes", "values")
-
-
-class Sums(NamedTuple):
-    """What was counted: see `state.Loss`."""
-
-    total: npt.NDArray[Any]
-    spread: npt.NDArray[np.float64]  # by (stream, or facts, and group)
-    steps: npt.NDArray[Any]
-    step_spread: npt.NDArray[np.float64]
-
-
-class Part(NamedTuple):
-    """Rows that are replayed together: what their results are tallied by."""
-
-    start: int  # the place of the first that is stored
-    stored: npt.NDArray[np.int64]  # which of them are stored
-    lots: npt.NDArray[np.uint64]
-    steps: npt.NDArray[np.int64]  # the places of their steps; STEPS if such a step is over
-
-    def rows(self, newcomers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Which rows of the part are at places, or visit."""
-        visiting = newcomers >= _VISITOR
-        rows = newcomers - _VISITOR
-        rows[~visiting] = self.stored[newcomers[~visiting] - self.start]
-        return rows
 
 
 class SampleJoin(Estimator):
@@ -293,6 +274,7 @@ class SampleJoin(Estimator):
         """Take up the arrays of a checkpoint; False if the sample has to begin anew."""
         same = not changed & {"estimate", "seed", "budget", "queue", "throttle"}
         arrays = self.arrays()
+        self.join = None  # it may have been made to be compiled
         for name in arrays if same else Sums._fields:
             found = saved.get(self.prefix + name)
             if found is not None:
@@ -497,7 +479,7 @@ class SampleJoin(Estimator):
         if before is not None:
             state.before.reshape(-1, self.shape.lanes)[stored] = before[chosen]
         state.numbers[STORED] += size
-        visitors = _VISITOR + np.arange(len(chosen))
+        visitors = VISITOR + np.arange(len(chosen))
         payload = np.where(chosen, start + np.cumsum(chosen) - 1, visitors)
         visiting = NO_FLAGS if chosen.all() else ~chosen
         batch = batch._replace(payload=payload, visiting=visiting)
@@ -558,18 +540,7 @@ class SampleJoin(Estimator):
         now = notes["order"]
         if join.core.settings.timed:
             now = np.maximum(np.maximum.accumulate(batch.time), join.core.numbers[NEWEST])
-        number = now // self.step
-        recent = number > number[-1] - STEPS  # of steps that are over none is told apart
-        begins = np.flatnonzero(recent & np.append(True, number[1:] != number[:-1]))
-        steps = self.sums.steps
-        for row in begins.tolist():
-            place = int(number[row]) % STEPS
-            if steps["number"][place] != number[row]:
-                steps[place] = 0
-                steps["number"][place] = number[row]
-                steps["results"][place] = notes["made"][row]
-                self.sums.step_spread.reshape(STEPS, -1)[place] = 0
-        return np.where(recent, number % STEPS, STEPS)
+        return open_steps(self.sums, now // self.step, notes["made"])
 
     def _tally_results(
         self, join: Operator, found: npt.NDArray[np.int64], part: Part, before: int
@@ -584,26 +555,8 @@ class SampleJoin(Estimator):
             return
         self.state.numbers[SECOND] += TALLY_WORK * len(found)
         rows = part.rows(newcomer)
-        steps, weight = part.steps[rows], np.ones(len(found))
         chances = list(self._chances(join, found, newcomer, part, rows))
-        for _, levels, _ in chances:
-            weight *= 2.0**levels
-        for drawn, levels, lots in chances:
-            unsure = weight * np.sqrt(1.0 - 0.5**levels)
-            group = (lots % np.uint64(GROUPS)).astype(np.int64)
-            self.sums.spread.reshape(-1, GROUPS)[drawn] += np.bincount(group, unsure, GROUPS)
-            by_step = np.bincount(steps * GROUPS + group, unsure, (STEPS + 1) * GROUPS)
-            spread = self.sums.step_spread.reshape(STEPS, -1, GROUPS)
-            spread[:, drawn] += by_step.reshape(-1, GROUPS)[:STEPS]
-        total, by_steps = self.sums.total, self.sums.steps
-        for name, counts in (("exact", weight), ("certain", weight == 1), ("seen", weight > 0)):
-            total[name] += counts.sum()
-            by_steps[name] += np.bincount(steps, counts, STEPS + 1)[:STEPS]
-        unsure = weight > 1
-        total["weight"] = np.maximum(total["weight"], weight[unsure].max(initial=0.0))
-        for step in np.unique(steps[unsure & (steps < STEPS)]):
-            heaviest = weight[unsure & (steps == step)].max()
-            by_steps["weight"][step] = max(by_steps["weight"][step], heaviest)
+        add_results(self.sums, part.steps[rows], chances)
 
     def _chances(
         self,
@@ -612,12 +565,8 @@ class SampleJoin(Estimator):
         newcomer: npt.NDArray[np.int64],
         part: Part,
         rows: npt.NDArray[np.int64],
-    ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
-        """What has to be drawn for results to be seen, as far as it is not certain.
-
-        Yields:
-            A stream, or their number for facts; levels and lots by result.
-        """
+    ) -> Iterator[Chance]:
+        """What has to be drawn for results to be seen, as far as it is not certain."""
         numbers, notes, lanes = self.state.numbers, self.state.notes, self.shape.lanes
         stored = int(numbers[STORED])
         some = bool(notes["level"][:stored].any())
@@ -629,10 +578,10 @@ class SampleJoin(Estimator):
             level = 0 if self.by_key else notes["level"][place]  # one lot decides for a key
             levels = np.where(probes, numbers[PROBING], level)
             lots = np.where(probes, part.lots[rows], notes["lot"][place])
-            yield lane, levels, lots
+            yield Chance(lane, levels, lots)
         if numbers[FACTS]:
             levels = np.full(len(found), numbers[FACTS])
-            yield lanes, levels, join.matcher.lots[found[:, lanes]]
+            yield Chance(lanes, levels, join.matcher.lots[found[:, lanes]])
 
     def _true(
         self, members: npt.NDArray[np.int64], newcomer: npt.NDArray[np.int64], before: int

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 PIECES = 4
 """Pieces of a window: after each, all counts of the sketch lose a quarter."""
-ROW_UNITS = 8
+UNIT_BITS = 3
+ROW_UNITS = 1 << UNIT_BITS
 """What a row counts in the sketch: cells are in eighths of a row, so that they fade smoothly."""
 DEEPEST = 60
 """The depth beyond which keys are not told apart."""
@@ -35,8 +36,8 @@ STEPS = 12
 """Steps in which the last minute goes by."""
 DISTINCT_KEYS = 2048
 """Keys with a result that are remembered, to count them all."""
-LOGARITHMS = 4096
-"""Rows of which the logarithm is in a table."""
+FINE, LARGE_PRODUCT = 20, 1 << 40
+"""Bits of a product whose logarithm is taken; and where it is shifted, so that it has room."""
 LIKELY = 8.0
 """Fewer results than these, as the sketch says, may be noise."""
 FAR = -(2**62)
@@ -155,7 +156,6 @@ class Loss(NamedTuple):
     suspects: npt.NDArray[np.float64]  # by (lane, which): likely rows, and at most
     slot_of: npt.NDArray[np.int32]  # by stream
     streams: npt.NDArray[np.int32]  # by slot
-    logarithm: npt.NDArray[np.int16]  # 16·log2(1 + n), rounded down
 
 
 def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str, Field]:
@@ -199,7 +199,6 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "suspects": once(np.float64, 2 * lanes, kept=False),
         "slot_of": Field("stream", np.int32, NONE),
         "streams": Field("stream", np.int32),
-        "logarithm": once(np.int16, LOGARITHMS, kept=False),
     }
 
 
@@ -318,23 +317,30 @@ def promise_of(loss, core, first, second, own):  # type: ignore[no-untyped-def]
         that the row is likely to make, 0 if they are too few to be told from noise.
     """
     lanes = core.settings.lanes
-    promise, likely = 0, 1.0
+    product, more, fewest = np.int64(1), np.int64(0), np.int64(LARGE_PRODUCT)
     for lane in range(lanes):
         units = _units_in_sketch(loss, lanes, first, second, lane)
-        promise += _logarithm(loss, units // ROW_UNITS)
+        product *= 1 + (units >> UNIT_BITS)
+        if product >= LARGE_PRODUCT:
+            product >>= FINE
+            more += FINE
         if lane != own:
-            likely *= units / ROW_UNITS
-    product = core.settings.complete and not core.settings.by and core.bounds.size == 0
-    if not product or likely < LIKELY:
-        likely = 0.0
-    return (promise * 3) >> 5, likely
+            fewest = min(fewest, units)
+    likely = 0.0
+    if fewest > 0 and core.settings.complete and not core.settings.by and core.bounds.size == 0:
+        likely = _likely(loss, lanes, first, second, own)
+    bits = np.int64(bit_length(np.uint64(product)))
+    coarse = bits - FINE if bits > FINE else np.int64(0)
+    product >>= coarse
+    cube = np.int64(bit_length(np.uint64(product * product * product)))
+    return (cube - 1 + 3 * (coarse + more)) >> 1, likely
 
 
 @kernel
-def _logarithm(loss, rows):  # type: ignore[no-untyped-def]
-    """16·log2(1 + rows), rounded down."""
-    more = 0
-    while rows >= LOGARITHMS - 1:
-        rows >>= 1
-        more += 16
-    return np.int64(loss.logarithm[rows]) + more
+def _likely(loss, lanes, first, second, own):  # type: ignore[no-untyped-def]
+    """The results of a row with one of each other lane, if there are enough of them."""
+    likely = 1.0
+    for lane in range(lanes):
+        if lane != own:
+            likely *= _units_in_sketch(loss, lanes, first, second, lane) / ROW_UNITS
+    return likely if likely >= LIKELY else 0.0
