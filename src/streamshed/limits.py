@@ -210,9 +210,9 @@ class Limited(Running):
             >>> said.throttle(comparisons_per_second=1e6, part="2 seconds")
             join('a', 'b').on(near('heat', 0.5)).within('1 minute', time='ts')\
 .throttle(comparisons_per_second=1000000.0, part='2 seconds')
-            >>> join("a", "b").on("k").within("1 minute", time="ts").throttle("keep up")
+            >>> ss.join("a", "b").on("k").within("1 minute", time="ts").throttle("keep up")
             join('a', 'b').on('k').within('1 minute', time='ts').throttle('keep up')
-            >>> join("a", "b").on("k").last(100).queue(rows=10).throttle(rows_per_second=1000)
+            >>> ss.join("a", "b").on("k").last(100).queue(rows=10).throttle(rows_per_second=1000)
             join('a', 'b').on('k').last(100).queue(rows=10).throttle(rows_per_second=1000)
         """
         said = (what, comparisons_per_second, cpu, rows_per_second)
