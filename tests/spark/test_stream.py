@@ -193,13 +193,14 @@ def test_estimates_of_shards_are_added(spark: SparkSession, files: Files) -> Non
     assert ran.ledger.missed.value == exact - ran.ledger.results > 0
 
 
-@pytest.mark.parametrize("kind", ["partial", "by", "last", "mixed"])
+@pytest.mark.parametrize("kind", ["partial", "by", "last", "both", "mixed"])
 def test_kinds_of_joins(spark: SparkSession, files: Files, kind: str) -> None:
     """Of which those with row windows are done by one shard, and the others by two."""
     workload = {
         "partial": generated(5, rows=40, keys=12, window=("time", 20), at_least=2),
         "by": generated(6, streams=7, rows=120, keys=12, window=("time", 20), by=True, at_least=2),
         "last": generated(7, rows=40, keys=6, window=("last", 5)),
+        "both": generated(9, rows=40, keys=6, window=("time", 20), lasts=(5, None, 8)),
         "mixed": generated(
             8, rows=40, keys=6, window=[("last", 5), ("time", 20), ("last", 3)],
             keep_total=8, policy="output",
