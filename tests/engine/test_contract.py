@@ -100,6 +100,17 @@ def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
     check()
 
 
+@pytest.mark.parametrize("total", [5, 8])
+def test_density_looks_again_at_keys_that_cannot_complete_in_small_windows(total: int) -> None:
+    """All rows of such a window are in front, and what they promised is remembered there."""
+    for seed in range(20):
+        windows = [("time", 7), ("time", 34)]
+        usual = {"streams": 2, "rows": 60, "keys": 8, "skew": 1.5, "span": 30}
+        check_decisions(
+            generated(seed, window=windows, keep_total=total, policy="density", **usual)
+        )
+
+
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy not in NAMED_ONLY])
 def test_every_policy_decides_alike_when_streams_come_and_go(policy: str) -> None:
     @settings(slow_generation, max_examples=60)

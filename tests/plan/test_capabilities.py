@@ -309,11 +309,14 @@ def test_a_throttle_by_time_makes_nothing_that_is_not_so(kind: Kind, throttle: s
     }
     join = BASES[kind]().within(f"{WINDOW} s", time="ts").seed(3)
     free = replayed(join, inputs)
-    found = replayed(BY_THE_WALL[throttle](join), inputs)
-    assert found.ledger.balanced
-    assert found.ledger.results == found.table.num_rows <= free.table.num_rows
+    # Of the two, replay has only the one that goes by the clock of a core.
+    schemas = {name: rows.schema for name, rows in inputs.items()}
+    with BY_THE_WALL[throttle](join).open(schemas) as session:
+        made = session.push(inputs)
+    assert session.ledger.balanced
+    assert session.ledger.results == made.num_rows <= free.table.num_rows
     if kind in MATCHES:
-        assert not members_of(found.table)[0] - exact(kind)
+        assert not members_of(made)[0] - exact(kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

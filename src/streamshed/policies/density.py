@@ -254,8 +254,7 @@ def _put_forward(policy, core, key):  # type: ignore[no-untyped-def]
         lanes &= lanes - ONE_BIT
         pool = pool_of(core, lane)
         row = key_head(core, key, lane)
-        bounded = core.pools[pool].budget < BOUNDLESS
-        if bounded and policy.filled[pool] > FRONT:
+        if core.pools[pool].budget < BOUNDLESS:
             place = np.int64(policy.position[row])
             if place >= FRONT:
                 place = policy.turn[pool]
