@@ -71,7 +71,8 @@ def of(join: ss.Join, seed: int = 3) -> dict[str, pa.Table]:
 @pytest.fixture(params=["room", "work"])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that have little room, or may do little work and have few facts."""
-    little = {"room": {"CAPACITY": 100}, "work": {"GRACE": 1 << 12, "MOST_FACTS": 16}}
+    work = {"GRACE": 1 << 12, "SHARE": 4, "MOST_FACTS": 16}
+    little = {"room": {"CAPACITY": 100}, "work": work}
     for name, value in little[request.param].items():
         monkeypatch.setattr(sample_join, name, value)
 
