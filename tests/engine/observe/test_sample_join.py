@@ -93,7 +93,7 @@ def test_a_sample_of_all_rows_tells_exactly_what_is_missed(kind: str) -> None:
 def test_the_estimate_has_no_bias_and_intervals_hold(kind: str) -> None:
     join = JOINS[kind]
     errors, held = [], []
-    for seed in range(24):
+    for seed in range(60):
         tables = of(join, seed)
         exact = join.count(tables).results
         ledger = join.keep(rows=20).shed("oldest").seed(seed).count(tables)

@@ -57,7 +57,7 @@ from streamshed.kernels.core import (
 from streamshed.kernels.random import GOLDEN
 from streamshed.plan.plan import Plan
 
-CAPACITY = 1 << 11
+CAPACITY = 1 << 12
 """Entries that a sample may have in any case, if it chooses its rate by itself."""
 PART = 9
 """Beyond that it may have one for so many rows of the budget: so it takes 5 % of the memory."""
