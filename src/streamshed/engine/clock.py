@@ -71,10 +71,11 @@ def arrive(core, matcher, policy, batch, out, i, shift):  # type: ignore[no-unty
             # Who lets the clock begin, by a time of another stream, may be behind it already.
             began = clock == NEVER
             numbers[OVERDUE] = np.int64(began)
+            begin, end = np.int64(0), core.settings.sweeps
             if core.settings.lazy and not began and numbers[ARRIVALS] % SWEEP_EVERY != 0:
-                _expire_lane(core, matcher, policy, sweep_of(core, stream), shift)
-            else:
-                expire(core, matcher, policy, shift)
+                begin = np.int64(sweep_of(core, stream))
+                end = begin + 1
+            _expire_lanes(core, matcher, policy, begin, end, shift)
     else:
         numbers[NEWEST] = max(numbers[NEWEST], time)  # for whoever bounds the work in time
     return True
@@ -171,7 +172,13 @@ def advance_stream(core, lane, time):  # type: ignore[no-untyped-def]
 @kernel
 def expire(core, matcher, policy, shift):  # type: ignore[no-untyped-def]
     """Remove every row that the clock has left behind."""
-    for lane in range(core.settings.sweeps):
+    _expire_lanes(core, matcher, policy, 0, core.settings.sweeps, shift)
+
+
+@kernel
+def _expire_lanes(core, matcher, policy, begin, end, shift):  # type: ignore[no-untyped-def]
+    """Remove every row of some lanes that the clock has left behind."""
+    for lane in range(begin, end):
         _expire_lane(core, matcher, policy, lane, shift)
 
 

@@ -23,6 +23,7 @@ from numba.core.environment import lookup_environment
 from numba.core.funcdesc import default_mangler
 from numba.core.types.containers import BaseNamedTuple, NamedUniTuple
 
+from streamshed.kernels.lowering import steps_for, target_of, typing_of
 from streamshed.kernels.signatures import describe, digest
 
 BASELINES = {"x86_64": "x86-64-v3", "AMD64": "x86-64-v3", "aarch64": "generic", "arm64": "generic"}
@@ -322,15 +323,27 @@ def _take_indices_as_they_are() -> None:
     arrayobj.fix_integer_index = as_it_is
 
 
+@functools.cache
+def _kernel_target(context: Any) -> Any:
+    """What kernels are compiled for, where numba says the given one."""
+    if isinstance(context.codegen(), Codegen):
+        return context
+    return target_of(
+        context,
+        _internal_codegen=kernel_codegen(),
+        data_model_manager=_MODELS,
+        mangler=_mangled,
+    )
+
+
 class Pipeline(compiler.Compiler):  # type: ignore[misc]
-    """Numba's own steps, with our way to make code."""
+    """Numba's steps as far as kernels need them, with our way to make code."""
 
     def __init__(self, typingctx: Any, targetctx: Any, *rest: Any) -> None:
         _take_indices_as_they_are()
-        super().__init__(typingctx, targetctx, *rest)
+        super().__init__(typing_of(typingctx), _kernel_target(targetctx), *rest)
         self.state.flags = _Flags(self.state.flags)
-        context = self.state.targetctx
-        if not isinstance(context.codegen(), Codegen):
-            self.state.targetctx = context.subtarget(
-                _internal_codegen=kernel_codegen(), data_model_manager=_MODELS, mangler=_mangled
-            )
+
+    def define_pipelines(self) -> list[Any]:
+        """The steps from Python to code."""
+        return [steps_for(self.state)]

@@ -7,8 +7,6 @@ drivers call it, and the type of the policy's state picks the implementation, at
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,7 +15,7 @@ from numba.extending import overload
 
 from streamshed.kernels.cache import Cache
 from streamshed.kernels.codegen import Pipeline
-from streamshed.kernels.lazy import Kernel
+from streamshed.kernels.lazy import Hook, Kernel
 from streamshed.kernels.signatures import full_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -79,7 +77,7 @@ def _copy_element(target: Any, place: Any, source: Any, i: Any) -> Callable[...,
     return several if source.ndim == 2 else one
 
 
-_IMPLEMENTATIONS: dict[Callable[..., Any], dict[type, Callable[..., Any]]] = {}
+_HOOKS: list[Hook] = []
 
 
 def hook(stub: Function) -> Function:
@@ -87,28 +85,16 @@ def hook(stub: Function) -> Function:
 
     The first argument of a hook is the policy's state, a `NamedTuple` class of its own.
     """
-    implementations: dict[type, Callable[..., Any]] = {}
-
-    def choose(policy: Any, *_: Any) -> Callable[..., Any]:
-        return implementations.get(policy.instance_class, stub)
-
-    # Numba matches the parameters of an overload with those of the stub by name.
-    choose.__signature__ = inspect.signature(stub)  # type: ignore[attr-defined]
-
-    @functools.wraps(stub)
-    def placeholder(*_: Any) -> Any:
-        raise RuntimeError("hooks are called by compiled code only")
-
-    _IMPLEMENTATIONS[placeholder] = implementations
-    overload(placeholder, strict=False, jit_options=_INNER)(choose)
-    return placeholder  # type: ignore[return-value]
+    hooked = Hook(stub, _INNER)
+    _HOOKS.append(hooked)
+    return hooked  # type: ignore[return-value]
 
 
 def implements(hooked: Callable[..., Any], state: type) -> Callable[[Function], Function]:
     """Let a function decide a hook wherever the policy's state is of the given class."""
 
     def register(function: Function) -> Function:
-        _IMPLEMENTATIONS[hooked][state] = function
+        hooked.forms[state] = function  # type: ignore[attr-defined]
         return function
 
     return register
@@ -116,7 +102,7 @@ def implements(hooked: Callable[..., Any], state: type) -> Callable[[Function], 
 
 def _implementations_for(state: type) -> list[Callable[..., Any]]:
     """The functions that decide for a policy's state."""
-    return [known[state] for known in _IMPLEMENTATIONS.values() if state in known]
+    return [hooked.forms[state] for hooked in _HOOKS if state in hooked.forms]
 
 
 def compiled_for(function: Callable[..., Any], state: type) -> bool:

@@ -8,9 +8,44 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-import numba
+from numba.core import types
+from numba.core.registry import CPUDispatcher
+
+
+def widened(kind: Any) -> Any:
+    """The type that a kernel takes for an argument: any number of 64 bits for a shorter one.
+
+    Numba would compile a kernel once more for each constant that it is called with, for those that
+    a variable begins with too, and for rows by their numbers of 32 bits and of 64.
+    """
+    plain = types.unliteral(kind)
+    return types.int64 if isinstance(plain, types.Integer) and plain.signed else plain
+
+
+class _Settled(NamedTuple):
+    """What a call gives whose arguments are known; numba would look through all that there are."""
+
+    signature: Any
+
+    def __call__(self, _: Any) -> _Settled:
+        return self
+
+    def apply(self, *_: Any) -> Any:
+        return self.signature
+
+
+class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
+    """What numba makes of a kernel: one function for all arguments that are alike."""
+
+    def get_call_template(self, args: Any, kws: Mapping[str, Any]) -> Any:
+        """What a call with arguments of the given types gives; it is compiled for them."""
+        signature, kinds = self.fold_argument_types(args, kws)
+        kinds = tuple(map(widened, kinds))
+        if kinds not in self.overloads:
+            self.compile(kinds)
+        return _Settled(self.overloads[kinds].signature), signature, kinds, {}
 
 
 class Kernel:
@@ -28,7 +63,9 @@ class Kernel:
     @functools.cached_property
     def dispatcher(self) -> Any:
         """What numba makes of the function."""
-        return numba.njit(**self._options)(self.py_func)
+        options = {**self._options, "nopython": True}
+        pipeline = options.pop("pipeline_class")
+        return _Dispatcher(self.py_func, targetoptions=options, pipeline_class=pipeline)
 
     @property
     def _numba_type_(self) -> Any:
@@ -38,3 +75,46 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         """Call the function by itself."""
         return self.dispatcher(*arguments)
+
+
+class Hook:
+    """A function of several forms: the class of its first argument picks one.
+
+    Numba's own way for that, `overload`, compiles a form anew wherever an argument differs at all.
+
+    Args:
+        default: the form for classes that have none of their own.
+        options: how numba compiles it.
+    """
+
+    is_compiling = False
+    """Whether a call is a recursion, numba asks: a form may call that of another class."""
+
+    def __init__(self, default: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        functools.update_wrapper(self, default)
+        self.forms: dict[type, Callable[..., Any]] = {}
+        self._default, self._options = default, options
+        self._kernels: dict[Callable[..., Any], Kernel] = {}
+
+    def get_call_template(self, args: Any, kws: Mapping[str, Any]) -> Any:
+        """What a call with arguments of the given types gives; numba asks for it."""
+        return self._kernel(args[0]).dispatcher.get_call_template(args, kws)
+
+    def get_overload(self, args: Any) -> Any:
+        """The compiled form for a call that was asked about before."""
+        return self._kernel(args[0]).dispatcher.get_overload(args)
+
+    @functools.cached_property
+    def _numba_type_(self) -> Any:
+        """The type by which numba knows the function where compiled code calls it."""
+        return types.Dispatcher(self)
+
+    def __call__(self, *_: Any) -> Any:
+        """Refuse: what is called depends on types that only compiled code has."""
+        raise RuntimeError("hooks are called by compiled code only")
+
+    def _kernel(self, state: Any) -> Kernel:
+        form = self.forms.get(state.instance_class, self._default)
+        if form not in self._kernels:
+            self._kernels[form] = Kernel(form, self._options)
+        return self._kernels[form]
