@@ -10,7 +10,8 @@ PYTEST_ARGS ?=
 # More for the lock: make lock LOCK_ARGS=--upgrade
 LOCK_ARGS ?=
 
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
+# conftest.py has the order: long files first.
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo test test-slow test-compat test-kafka test-delta lint docs wheel lock clean
 

@@ -73,6 +73,7 @@ def test_names_of_the_columns_are_the_user_s() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_timestamps_bound_validity_as_numbers_do() -> None:
     seconds = pa.timestamp("s")
     r, s = (t.set_column(0, "ts", t.column("ts").cast(seconds)) for t in (R, S))

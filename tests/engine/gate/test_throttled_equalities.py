@@ -103,6 +103,7 @@ def test_what_is_made_is_in_the_full_join(kind: str, said: dict[str, bool]) -> N
         assert shed > done.ledger.shed_by.get("throttle", 0)
 
 
+@pytest.mark.slow
 def test_what_it_costs_is_estimated() -> None:
     """With all keys followed it is known exactly, whether rows are left out or shed."""
     for keep in (base("keyed"), base("keyed").keep(rows=300).shed("random")):

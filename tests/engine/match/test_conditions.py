@@ -80,7 +80,7 @@ def test_every_policy_decides_as_its_plain_version(policy: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "near"))
 def test_cuts_and_restarts_change_nothing(kind: str) -> None:
     @settings(slow_generation, max_examples=25)
     @given(compared(kind, budget=True, policies=["random"]), st.data())
@@ -110,7 +110,7 @@ def test_cuts_and_restarts_change_nothing(kind: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "near"))
 def test_larger_workloads_decide_alike(kind: str) -> None:
     """Enough rows for basic windows to be closed, to be put together and to go."""
     for seed in range(3):
