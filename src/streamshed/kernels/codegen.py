@@ -246,14 +246,18 @@ class _WholeUniTuple(_Whole, models.UniTupleModel):  # type: ignore[misc]
 class _Models(DataModelManager):  # type: ignore[misc]
     """How values look in code: as numba says, but for named tuples."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._whole: dict[int, Any] = {}
+
     def lookup(self, fetype: Any) -> Any:
         """The model of a type."""
         if not isinstance(fetype, BaseNamedTuple) or not fetype.types:
             return default_manager.lookup(fetype)
-        if fetype not in self._cache:
+        if fetype._code not in self._whole:
             uniform = isinstance(fetype, NamedUniTuple)
-            self._cache[fetype] = (_WholeUniTuple if uniform else _WholeTuple)(self, fetype)
-        return self._cache[fetype]
+            self._whole[fetype._code] = (_WholeUniTuple if uniform else _WholeTuple)(self, fetype)
+        return self._whole[fetype._code]
 
 
 _MODELS = _Models()

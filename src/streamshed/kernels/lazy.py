@@ -39,13 +39,20 @@ class _Settled(NamedTuple):
 class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
     """What numba makes of a kernel: one function for all arguments that are alike."""
 
+    @functools.cached_property
+    def _settled(self) -> dict[tuple[int, ...], _Settled]:
+        return {}
+
     def get_call_template(self, args: Any, kws: Mapping[str, Any]) -> Any:
         """What a call with arguments of the given types gives; it is compiled for them."""
         signature, kinds = self.fold_argument_types(args, kws)
         kinds = tuple(map(widened, kinds))
-        if kinds not in self.overloads:
+        # Types have numbers; to compare those of a state, field by field, takes much longer.
+        numbers = tuple(kind._code for kind in kinds)
+        if numbers not in self._settled:
             self.compile(kinds)
-        return _Settled(self.overloads[kinds].signature), signature, kinds, {}
+            self._settled[numbers] = _Settled(self.overloads[kinds].signature)
+        return self._settled[numbers], signature, kinds, {}
 
 
 class Kernel:

@@ -33,15 +33,13 @@ class _Lower(lowering.Lower):  # type: ignore[misc]
     handed to, was half of what there was to optimise.
     """
 
-    _singly_assigned_vars: set[str]
-
     @functools.cached_property
     def _counts_references(self) -> bool:
         return bool(self.context.enable_nrt)
 
     def _find_singly_assigned_variable(self) -> None:
-        super()._find_singly_assigned_variable()
         if self._counts_references or self.func_ir.func_id.is_generator:
+            super()._find_singly_assigned_variable()
             return
         blocks = self.func_ir.blocks
         assigned: dict[str, list[int]] = {}
@@ -53,12 +51,16 @@ class _Lower(lowering.Lower):  # type: ignore[misc]
             for name in names:
                 used.setdefault(name, []).append(offset)
         dominators = analysis.compute_cfg_from_blocks(blocks).dominators()
-        for name, places in assigned.items():
-            if len(places) == 1 and all(
+        self._blk_local_varmap: dict[str, Any] = {}
+        self._singly_assigned_vars = {
+            name
+            for name, places in assigned.items()
+            if len(places) == 1
+            and all(
                 places[0] < offset and places[0] in dominators[offset]
                 for offset in used.get(name, ())
-            ):
-                self._singly_assigned_vars.add(name)
+            )
+        }
 
     def delvar(self, name: str) -> None:
         """Forget a variable, which means something only where references are counted."""
@@ -115,7 +117,7 @@ class _Typing(Context):  # type: ignore[misc]
     Numba tries a dozen ways for each `+` and each `a[i]` that there is, and notes why they fail.
     """
 
-    _known: dict[Any, Any]
+    _known: dict[tuple[int, ...], Any]
 
     def load_additional_registries(self) -> None:
         """Do nothing: numba's own were loaded by the context that this one is a copy of."""
@@ -127,7 +129,7 @@ class _Typing(Context):  # type: ignore[misc]
         if kws or not _is_plain(func, args):
             return super().resolve_function_type(func, args, kws)
         kinds = tuple(map(types.unliteral, args))
-        key = func if isinstance(func, types.Type) else self._lookup_global(func), kinds
+        key = tuple(kind._code for kind in (self._lookup_global(func) or func, *kinds))
         if key not in self._known:
             self._known[key] = super().resolve_function_type(func, kinds, kws)
         return self._known[key]
