@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from numba.core import types
 from numba.core.registry import CPUDispatcher
+from numba.core.types.misc import unliteral
 
 
 def widened(kind: Any) -> Any:
@@ -20,7 +21,7 @@ def widened(kind: Any) -> Any:
     Numba would compile a kernel once more for each constant that it is called with, for those that
     a variable begins with too, and for rows by their numbers of 32 bits and of 64.
     """
-    plain = types.unliteral(kind)
+    plain: Any = unliteral(kind)
     return types.int64 if isinstance(plain, types.Integer) and plain.signed else plain
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from numba.core import analysis, compiler, ir, lowering, typed_passes, types, untyped_passes
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.cpu import CPUContext
+from numba.core.types.misc import unliteral
 from numba.core.typing import Context
 
 _ARRAYS = frozenset({operator.getitem, operator.setitem})
@@ -128,7 +129,7 @@ class _Typing(Context):  # type: ignore[misc]
             return func.get_call_type(self, args, kws)
         if kws or not _is_plain(func, args):
             return super().resolve_function_type(func, args, kws)
-        kinds = tuple(map(types.unliteral, args))
+        kinds = tuple(map(unliteral, args))
         key = tuple(kind._code for kind in (self._lookup_global(func) or func, *kinds))
         if key not in self._known:
             self._known[key] = super().resolve_function_type(func, kinds, kws)
