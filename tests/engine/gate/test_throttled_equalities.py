@@ -187,6 +187,23 @@ def test_parts_in_which_results_are_found_are_gone_through() -> None:
     assert results[0] > 1.3 * results[1]
 
 
+def test_all_results_of_some_keys_are_more_than_those_of_some_rows() -> None:
+    """With a twentieth of the work whole keys are dropped, and results stay known exactly."""
+    long, join = tables(120), base("keyed").estimate(rate=1)
+    whole = base("keyed").throttle(comparisons_per_second=1e15).count(long)
+    allowed = 0.05 * whole.comparisons / 120
+    assert allowed < 2 * 3 * 50  # less than two units of work for each row
+    done = {
+        dropping: join.throttle(
+            comparisons_per_second=allowed, part="1 second", dropping=dropping
+        ).count(long)
+        for dropping in (False, True)
+    }
+    assert done[False].results > 2 * done[True].results
+    assert done[False].comparisons == pytest.approx(120 * allowed, rel=0.15)
+    assert done[False].missed.value + done[False].results == whole.results
+
+
 # -- the clock of the machine ------------------------------------------------------------------
 
 

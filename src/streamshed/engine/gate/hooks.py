@@ -58,9 +58,51 @@ def is_span_probed(throttle, lane, other, least, most):  # type: ignore[no-untyp
 
 
 @hook
+def probed_run(throttle, lane, other, time, times, start, end):  # type: ignore[no-untyped-def]
+    """How far rows, whose times stand in order, are in one part of a window; if they are probed."""
+    return end, True
+
+
+@hook
 def count_probed(throttle, lane, other, time, times, start, end):  # type: ignore[no-untyped-def]
     """How many of some rows, whose times stand in order, a newcomer of a time is compared with."""
     return end - start
+
+
+@hook
+def count_chosen(throttle, lane, other, time, times, start, span, inside, earliest, latest):  # type: ignore[no-untyped-def]
+    """How many rows of a block a newcomer of a time is compared with.
+
+    Args:
+        throttle: its state.
+        lane: of the newcomer.
+        other: of the rows.
+        time: of the newcomer.
+        times: of rows, in no order; NEVER where there is none.
+        start: where those of the block begin, 64 of them.
+        span: between which times the rows of the block are, and how many there are.
+        inside: whether all of them are within the windows.
+        earliest: since when they are.
+        latest: until when.
+    """
+    if inside:
+        return span.live
+    return count_between(times, start, earliest, latest)
+
+
+@kernel
+def count_between(times, start, earliest, latest):  # type: ignore[no-untyped-def]
+    """How many of the 64 times from a place on are in a span."""
+    counted = 0
+    for place in range(start, start + 64):
+        counted += (times[place] >= earliest) & (times[place] <= latest)
+    return counted
+
+
+@hook
+def is_drawn(throttle, core, newcomer, arrival):  # type: ignore[no-untyped-def]
+    """Whether a newcomer that looks at rows drawn by lot looks at one, by their arrival numbers."""
+    return True
 
 
 @hook

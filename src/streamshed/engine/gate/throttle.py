@@ -17,14 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.component import Component
-from streamshed.engine.gate.harvest_fractions import Directions, Ranked, full_cost, greedy, ranked
+from streamshed.engine.gate.harvest_fractions import (
+    Directions,
+    Ranked,
+    Taken,
+    cost_and_output,
+    everything,
+    full_cost,
+    greedy,
+    ranked,
+)
 from streamshed.engine.gate.random_drop import best_rates
 from streamshed.engine.gate.throttle_state import (
     BUSY_UNTIL,
     CAPACITY,
     DROPPED,
     ELAPSED,
-    HARVESTED,
     LOOP,
     MEASURED,
     NEXT_DUE,
@@ -37,9 +45,11 @@ from streamshed.engine.gate.throttle_state import (
     THROTTLE,
     TOLD,
     WHOLE,
+    WINDOWS,
     WORK,
     ThrottleState,
     modes_to_come,
+    spans_wanted,
     throttle_layout,
 )
 from streamshed.engine.gate.window_scores import new_histograms, scores_of
@@ -55,6 +65,8 @@ LEAST = 0.05
 """The part of the time allowed that is left for the loop, whatever the rest takes."""
 RARELY = 1 / 32
 """Vectors are multiplied faster than compared one by one, by about so much at the best."""
+PARTS_TRIED = tuple(0.8**k for k in range(20))
+"""Of windows, where fewer keys are weighed against less of the windows."""
 LOWEST = 1e-4
 """The throttle never falls below this: it takes its time to rise again."""
 
@@ -101,8 +113,9 @@ class Controller(Component):
             sample=throttle.sample,
             buffer=throttle.buffer,
             indexed=plan.pairwise is None,
+            by_keys=plan.pairwise is None and not plan.graph and not throttle.dropping,
         )
-        state.pace[THROTTLE] = 1.0
+        state.pace[[THROTTLE, WINDOWS]] = 1.0
         state.pace[BUSY_UNTIL] = -np.inf
         state.pace[CAPACITY] = np.inf if throttle.capacity is None else throttle.capacity
         state.steps[NEXT_DUE] = NEVER
@@ -112,6 +125,7 @@ class Controller(Component):
         self.clock = time.perf_counter if throttle.wall else time.process_time
         self.seconds = 0.0
         # By (lane of the newcomer, other): the part of newcomers that go through its window at all.
+        self.began: int | None = None
         self.reached = np.ones((len(windows), len(windows)))
         self.state = state._replace(histograms=histograms._replace(counts=state.counts))
 
@@ -127,12 +141,13 @@ class Controller(Component):
         self.state = self.state._replace(histograms=histograms)
 
     def save(self) -> dict[str, Any]:
-        """How many newcomers go through each window at all."""
-        return {"reached": self.reached.tolist()}
+        """How many newcomers go through each window at all, and when the join began."""
+        return {"reached": self.reached.tolist(), "began": self.began}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Take up what was said."""
         self.reached[:] = saved["reached"]
+        self.began = saved.get("began")
 
     def account(self, ledger: Ledger) -> Ledger:
         """A ledger with the work that was done, and how much of the join that is."""
@@ -201,26 +216,33 @@ class Controller(Component):
         time: npt.NDArray[np.int64],
         lane: int,
         other: int,
-        span: tuple[int, int],
+        spans: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
     ) -> npt.NDArray[np.bool_]:
-        """Which newcomers are likely to go through rows of another lane whose times are in a span.
+        """Which newcomers are likely to go through rows of another lane, by (span, newcomer).
 
-        Those that learn go through a random part of them, or through all of them if they have found
-        others before: where the throttle is low, it is not worth while to say beforehand. Nor is it
-        where few find anybody in the windows before.
+        Those that learn look at rows drawn by lot in the first window (`draws`), and at all rows of
+        another if they have found some before: where the throttle is low, it is not worth while to
+        say beforehand. Nor is it where few find anybody in the windows before.
+
+        Args:
+            modes: how the newcomers go through windows.
+            time: theirs.
+            lane: theirs.
+            other: that of the rows.
+            spans: since when the rows are, and until when.
         """
+        wanted = np.empty((spans[0].size, modes.size), np.bool_)
         if self.reached[lane, other] < RARELY:
-            rare: npt.NDArray[np.bool_] = modes == WHOLE
-            return rare
-        state, lanes = self.state, len(self.plan.streams)
-        chosen = state.chosen.reshape(lanes, lanes, self.most)[lane, other]
-        before = np.concatenate([[0], np.cumsum(chosen)])
-        part, last = state.part[other], state.parts[other] - 1
-        youngest, eldest = (np.clip((time - end) // part, 0, last) for end in span[::-1])
-        harvested = (modes == HARVESTED) & (before[eldest + 1] > before[youngest])
-        shredded = (modes == SHREDDED) & (self.fraction > RARELY)
-        wanted: npt.NDArray[np.bool_] = (modes == WHOLE) | shredded | harvested
+            wanted[:] = modes == WHOLE
+        else:
+            shreds = self.fraction > RARELY and int(self.state.first[lane]) != other
+            spans_wanted(self.state, modes, time, lane, other, shreds, *spans, wanted)
         return wanted
+
+    def draws(self, modes: npt.NDArray[np.int64], lane: int, other: int) -> npt.NDArray[np.bool_]:
+        """Which newcomers of a lane look at rows of another that are drawn by lot."""
+        drawn: npt.NDArray[np.bool_] = (modes == SHREDDED) & (int(self.state.first[lane]) == other)
+        return drawn
 
     def adapt(self, known: Known, time: int) -> None:
         """Set the throttle anew, before a row of a time is processed."""
@@ -236,7 +258,7 @@ class Controller(Component):
             if self.throttle.share is not None:
                 self._measure(self.throttle.share, elapsed)
             self._set_throttle(told, elapsed)
-            self._choose(known, told[:, PUSHED] / elapsed)
+            self._choose(known, told[:, PUSHED] / elapsed, self._begun(time + every))
             told[:, [PUSHED, POPPED]] = 0
             state.pace[[SPENT, TAKEN]] = 0
             counts, partners = state.counts, state.partners
@@ -244,7 +266,15 @@ class Controller(Component):
             partners *= KEPT
             state.steps[NEXT_DUE] = due + elapsed
         else:
+            self.began = time
             state.steps[NEXT_DUE] = time + every
+
+    def _begun(self, time: int) -> npt.NDArray[np.int64]:
+        """By stream the basic windows that may have rows by a time: at first not all of them."""
+        begun: npt.NDArray[np.int64] = self.state.parts
+        if self.began is not None:
+            begun = np.clip(-((self.began - time) // self.state.part), 1, begun)
+        return begun
 
     def _measure(self, share: float, elapsed: int) -> None:
         """Say how much work is done in the time of the machine that the join may take.
@@ -273,32 +303,43 @@ class Controller(Component):
         performance = min(1.0, begun / came) if came else 1.0
         allowed, spent = pace[CAPACITY] * elapsed, pace[SPENT]
         if self.state.indexed:
+            performance = 1.0
+        if self.state.indexed and not self.state.by_keys:
             # To look a row up is work that no throttle spares; who is dropped spares it.
             allowed, spent = max(allowed - came, allowed / 2), spent - pace[TAKEN]
-            performance = 1.0
         factor = min(self.throttle.boost, performance * allowed / spent if spent else np.inf)
         if self.throttle.by_rows:
             kept_up = not came or begun >= came
             factor = self.throttle.boost if kept_up else begun / came
         self.state.pace[THROTTLE] = min(1.0, max(LOWEST, self.fraction * factor))
 
-    def _choose(self, known: Known, rates: npt.NDArray[np.float64]) -> None:
-        """Section V: which basic windows are gone through, or which rows are dropped."""
+    def _choose(
+        self, known: Known, rates: npt.NDArray[np.float64], begun: npt.NDArray[np.int64]
+    ) -> None:
+        """Section V: which basic windows are gone through, or which rows are dropped.
+
+        Args:
+            known: what is known of the streams.
+            rates: of the streams.
+            begun: by stream the basic windows that may have rows; the paper takes windows for full.
+        """
         state, lanes, orders = self.state, len(self.plan.streams), known.orders
         state.first[:] = orders[:, 0]
-        ranks = [[self._ranked(i, other) for other in orders[i]] for i in range(lanes)]
+        ranks = [
+            [self._ranked(i, other, int(begun[other])) for other in orders[i]] for i in range(lanes)
+        ]
         directions = Directions(
             np.maximum(rates, 1e-12),
             np.take_along_axis(known.sizes, orders, axis=1),
             np.take_along_axis(known.shares, orders, axis=1),
-            state.parts[orders],
+            begun[orders],
             np.array([[_padded(rank.yields, self.most) for rank in row] for row in ranks]),
         )
         if self.throttle.dropping:
             budget = self.fraction * full_cost(directions)
             state.admitted[:] = best_rates(directions, orders, budget)
             return
-        taken = greedy(directions, self.fraction)
+        taken = self._by_keys(directions) if state.by_keys else greedy(directions, self.fraction)
         chosen = state.chosen.reshape(lanes, lanes, self.most)
         chosen[:] = False
         for i in range(lanes):
@@ -313,9 +354,32 @@ class Controller(Component):
         if self.throttle.conserve:
             self._conserve(chosen)
 
-    def _ranked(self, direction: int, stream: int) -> Ranked:
+    def _by_keys(self, directions: Directions) -> Taken:
+        """Say which keys are let in, and how much of the windows is gone through for them.
+
+        A key is let in with all its rows, or not at all, which spares their look-ups: of the
+        results of a part of the keys all are left, but of a part of the rows only those of which no
+        member is missing. The fewer keys, the more of the windows; the two are weighed by the
+        results that the work makes.
+        """
+        state, taken = self.state, everything(directions)
+        look_ups = float(directions.rates.sum())
+        budget = self.fraction * (
+            look_ups + sum(cost_and_output(directions, everything(directions)))
+        )
+        most = -1.0
+        for windows in PARTS_TRIED:
+            some = greedy(directions, windows)
+            cost, output = cost_and_output(directions, some)
+            keys = min(1.0, budget / (look_ups + cost + output))
+            if keys * output > most:
+                most, taken = keys * output, some
+                state.pace[WINDOWS], state.admitted[:] = windows, keys
+        return taken
+
+    def _ranked(self, direction: int, stream: int, parts: int) -> Ranked:
         state = self.state
-        part, parts = float(state.part[stream]), int(state.parts[stream])
+        part = float(state.part[stream])
         scores = scores_of(state.histograms, direction, stream, part, parts)
         return ranked(scores, by_age=state.indexed)
 

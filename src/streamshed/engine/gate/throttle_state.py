@@ -17,7 +17,7 @@ from streamshed.engine.gate import hooks
 from streamshed.engine.gate.window_scores import Histograms, note_difference
 from streamshed.engine.match.sorted_windows import first_above
 from streamshed.kernels.compiling import driver, implements, kernel
-from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWEST, NONE, Field
+from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEVER, NEWEST, NONE, Field
 from streamshed.kernels.hooks import on_result
 from streamshed.kernels.lanes import oldest
 from streamshed.kernels.random import GOLDEN, draw, mix
@@ -27,16 +27,22 @@ WHOLE, HARVESTED, SHREDDED = range(3)
 """How a newcomer goes through windows: all of them; the chosen parts; or, to learn what they are
 worth, a random part of the first and all of the others (window shredding, section V-B)."""
 
-THROTTLE, SPENT, TAKEN, BUSY_UNTIL, CAPACITY, LOOP, REST, MEASURED, ELAPSED = range(9)
-PACES = 9
+THROTTLE, SPENT, TAKEN, BUSY_UNTIL, CAPACITY, LOOP, REST, MEASURED, ELAPSED, WINDOWS = range(10)
+PACES = 10
 """The throttle; the work since it was set, and the rows it was done for; when all who wait are
-through; the work in a unit of time. And for a throttle by the clock of the machine, fading: the
+through; the work in a unit of time. For a throttle by the clock of the machine, fading: the
 seconds that the loop took, and all else; the work that it did in them, and the time of the join
-that went by."""
+that went by. And where whole keys may be dropped, what of the windows is gone through for those
+that are not."""
 NEXT_DUE, MODE, SAMPLED, HEAD, WAITING, WORD, WORK = range(7)
 STEPS = 7
 PUSHED, POPPED, QUEUED, DROPPED = range(4)
 TOLD = 4
+SHARED = np.int64(12)
+"""Newcomers whose arrival numbers differ in so many of the last bits only draw the same rows: so
+one product of matrices compares all of them with the rows drawn."""
+LOTS = np.uint64(0xD1B54A32D192ED03)
+"""Tells the lots of rows that are drawn from those of newcomers."""
 
 
 class ThrottleState(NamedTuple):
@@ -61,6 +67,7 @@ class ThrottleState(NamedTuple):
     sample: float  # the part of newcomers from which is learned
     buffer: int
     indexed: bool  # whether rows that match are found by an index, from the newest on
+    by_keys: bool  # whether rows are let in by the lots of their keys
 
 
 def throttle_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[str, Field]:
@@ -106,8 +113,9 @@ def _admit(parts, core, batch, i):  # type: ignore[no-untyped-def]
     told = stream * TOLD
     parts.told[told + PUSHED] += 1
     word = draw(core.settings.seed ^ GOLDEN, core.numbers[ARRIVALS] - 1)
-    parts.steps[WORD] = np.int64(word)
-    if parts.admitted[stream] < 1.0 and not _below(word, parts.admitted[stream]):
+    parts.steps[WORD] = np.int64(_lot(core, core.numbers[ARRIVALS] - 1))
+    lot = draw(core.settings.seed ^ LOTS, batch.hash[i]) if parts.by_keys else word
+    if parts.admitted[stream] < 1.0 and not _below(lot, parts.admitted[stream]):
         parts.told[told + POPPED] += 1  # it was never meant to wait
         parts.told[told + DROPPED] += 1
         return False
@@ -117,7 +125,11 @@ def _admit(parts, core, batch, i):  # type: ignore[no-untyped-def]
     sampled = _learns(parts, word)
     parts.steps[SAMPLED] = 1 if sampled else 0
     parts.steps[MODE] = WHOLE
-    if parts.pace[THROTTLE] < 1.0 and parts.admitted[stream] == 1.0:
+    if parts.by_keys:
+        bounded = parts.pace[WINDOWS] < 1.0
+    else:
+        bounded = parts.pace[THROTTLE] < 1.0 and parts.admitted[stream] == 1.0
+    if bounded:
         parts.steps[MODE] = _mode(parts, sampled)
     return True
 
@@ -131,7 +143,7 @@ def _learns(parts, word):  # type: ignore[no-untyped-def]
     """
     share = parts.sample
     if parts.indexed:
-        share *= parts.pace[THROTTLE]
+        share *= parts.pace[WINDOWS if parts.by_keys else THROTTLE]
     return _below(mix(word + GOLDEN), share)
 
 
@@ -162,6 +174,40 @@ def modes_to_come(parts, seed, arrival, streams, modes):  # type: ignore[no-unty
             modes[i] = WHOLE if _below(word, admitted) else NONE
         elif parts.pace[THROTTLE] < 1.0:
             modes[i] = _mode(parts, _learns(parts, word))
+
+
+@driver
+def spans_wanted(parts, modes, times, lane, other, shreds, oldest, newest, wanted):  # type: ignore[no-untyped-def]
+    """Say which newcomers of a lane go through which spans of time of another.
+
+    Args:
+        parts: as they stand.
+        modes: how the newcomers go through windows.
+        times: of the newcomers.
+        lane: theirs.
+        other: that of the rows.
+        shreds: whether those that learn go through all of them.
+        oldest: since when the spans are.
+        newest: until when.
+        wanted: what is said, by (span, newcomer).
+    """
+    part, count = parts.part[other], parts.parts[other]
+    place = (lane * parts.part.size + other) * parts.most
+    for span in range(oldest.size):
+        for i in range(modes.size):
+            wanted[span, i] = modes[i] == WHOLE or (shreds and modes[i] == SHREDDED)
+        k = 0
+        while k < count:
+            first = k
+            while k < count and parts.chosen[place + k]:
+                k += 1
+            if k == first:
+                k += 1
+                continue
+            low = oldest[span] + part * first if first > 0 else np.int64(NEVER)
+            high = newest[span] + part * k - 1 if k < count else np.int64(BOUNDLESS)
+            for i in range(modes.size):
+                wanted[span, i] |= modes[i] == HARVESTED and low <= times[i] <= high
 
 
 @kernel
@@ -227,6 +273,23 @@ def _on_result(parts, core, key, stream, time, pattern, members, count):  # type
 
 
 @kernel
+def _lot(core, newcomer):  # type: ignore[no-untyped-def]
+    """The random word by which a newcomer draws rows."""
+    return draw(core.settings.seed ^ LOTS, newcomer >> SHARED)
+
+
+@kernel
+def _draws(parts, lot, arrival):  # type: ignore[no-untyped-def]
+    """Whether a row of an arrival number is drawn by a lot."""
+    return _below(mix(lot + GOLDEN * np.uint64(arrival + 1)), parts.pace[THROTTLE])
+
+
+@implements(hooks.is_drawn, ThrottleState)
+def _is_drawn(parts, core, newcomer, arrival):  # type: ignore[no-untyped-def]
+    return _draws(parts, _lot(core, newcomer), arrival)
+
+
+@kernel
 def _part_of(parts, other, offset):  # type: ignore[no-untyped-def]
     """The basic window of a row that is so much older than the newcomer."""
     return min(max(offset, 0) // parts.part[other], parts.parts[other] - 1)
@@ -239,8 +302,7 @@ def _is_probed(parts, core, lane, other, offset, row):  # type: ignore[no-untype
     if parts.steps[MODE] == SHREDDED:
         if other != parts.first[lane]:
             return True
-        word = mix(np.uint64(parts.steps[WORD]) + GOLDEN * np.uint64(core.rows[row].arrival + 1))
-        return _below(word, parts.pace[THROTTLE])
+        return _draws(parts, np.uint64(parts.steps[WORD]), core.rows[row].arrival)
     place = (lane * parts.part.size + other) * parts.most
     return parts.chosen[place + _part_of(parts, other, offset)]
 
@@ -263,11 +325,24 @@ def _on_candidates(parts, core, lane, other, count):  # type: ignore[no-untyped-
 def _is_span_probed(parts, lane, other, least, most):  # type: ignore[no-untyped-def]
     if parts.steps[MODE] != HARVESTED:
         return True
+    if least > parts.ends[lane * parts.part.size + other]:
+        return False
     place = (lane * parts.part.size + other) * parts.most
     for k in range(_part_of(parts, other, least), _part_of(parts, other, most) + 1):
         if parts.chosen[place + k]:
             return True
     return False
+
+
+@implements(hooks.probed_run, ThrottleState)
+def _probed_run(parts, lane, other, time, times, start, end):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] != HARVESTED:
+        return end, True
+    k = _part_of(parts, other, time - times[start])
+    until = end
+    if k > 0:
+        until = first_above(times, start, end, time - parts.part[other] * k)
+    return until, parts.chosen[(lane * parts.part.size + other) * parts.most + k]
 
 
 @implements(hooks.count_probed, ThrottleState)
@@ -287,6 +362,28 @@ def _count_probed(parts, lane, other, time, times, start, end):  # type: ignore[
             if k > 0:
                 high = first_above(times, start, end, time - part * k)
             counted += high - low
+    return counted
+
+
+@implements(hooks.count_chosen, ThrottleState)
+def _count_chosen(parts, lane, other, time, times, start, span, inside, earliest, latest):  # type: ignore[no-untyped-def]
+    whole = inside
+    newest = _part_of(parts, other, time - span.newest)
+    eldest = _part_of(parts, other, time - span.oldest)
+    if parts.steps[MODE] == HARVESTED:
+        whole = inside and newest == eldest
+    if whole:
+        return span.live
+    if parts.steps[MODE] != HARVESTED:
+        return hooks.count_between(times, start, earliest, latest)
+    place = (lane * parts.part.size + other) * parts.most
+    part, last = parts.part[other], parts.parts[other] - 1
+    counted = 0
+    for k in range(newest, eldest + 1):
+        if parts.chosen[place + k]:
+            low = earliest if k == last else max(earliest, time - part * (k + 1) + 1)
+            high = latest if k == 0 else min(latest, time - part * k)
+            counted += hooks.count_between(times, start, low, high)
     return counted
 
 

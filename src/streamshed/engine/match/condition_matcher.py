@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from streamshed.conditions import Cosine, InnerProduct, Near, PairCondition, Where
 from streamshed.engine.allocation import enough
-from streamshed.engine.batch import Batch
+from streamshed.engine.batch import NO_NUMBERS, Batch
 from streamshed.engine.component import Arrays
+from streamshed.engine.gate.throttle_state import SHARED
 from streamshed.engine.match import sorted_windows, vectors
 from streamshed.engine.match.comparison_columns import Compared
 from streamshed.engine.match.conditions import Conditions
@@ -30,36 +31,51 @@ from streamshed.engine.match.pairs import (
     selectivity_layout,
     vectors_by_row,
 )
+from streamshed.engine.match.record_windows import RecordWindows, record_layout
 from streamshed.engine.match.sorted_windows import SortedWindows, sorted_layout
 from streamshed.engine.match.vectors import (
+    BLOCK,
     PLACES,
     VectorWindows,
+    draw_places,
     give_places,
     note_likely,
+    runs_of,
+    spans_to_come,
     tidy,
     vector_layout,
 )
 from streamshed.errors import InputError, SpecError
 from streamshed.kernels.compiling import loop
-from streamshed.kernels.core import BOUNDLESS, FATES, NONE, STORED, Field, Memory, Shape, make
+from streamshed.kernels.core import (
+    ARRIVALS,
+    BOUNDLESS,
+    FATES,
+    NONE,
+    STORED,
+    Field,
+    Memory,
+    Shape,
+    make,
+)
 from streamshed.plan.plan import PARTS, Plan
 
 if TYPE_CHECKING:
     from streamshed.engine.gate.throttle import Controller, Known
     from streamshed.engine.operator import Operator
 
-Likely = Callable[[npt.NDArray[np.int64], int, int, tuple[int, int]], npt.NDArray[np.bool_]]
-"""Which of some rows of the batch will look for partners, given their numbers and their lane, among
-rows of another lane whose times are in a span."""
-
-PIECE = 768
+PIECE = 1536
 """Rows whose vectors are multiplied with those stored at once."""
+
+
+LISTED = SortedWindows, RecordWindows
+"""Indexes whose basic windows are lists, by lane."""
 
 
 class ConditionMatcher(Matcher):
     """Compares rows two by two, by the index that serves the condition best.
 
-    Numbers, and vectors, have windows of their own if no equal keys are asked for besides;
+    Numbers, vectors and records have windows of their own if no equal keys are asked for besides;
     otherwise the rows of a key are compared one by one. (So are vectors that wait in a queue: in
     which order they are taken is not known beforehand.)
     """
@@ -88,6 +104,11 @@ class ConditionMatcher(Matcher):
         return self.kind is VectorWindows
 
     @property
+    def by_function(self) -> bool:
+        """Whether rows are compared by a function of the user's."""
+        return self.kind in {Records, RecordWindows}
+
+    @property
     def piece(self) -> int:
         """How many rows are to be processed at once."""
         return PIECE if self.multiplies else BOUNDLESS
@@ -99,7 +120,7 @@ class ConditionMatcher(Matcher):
             case Near(distance=distance):
                 given["distance"] = distance
             case Where():
-                kind = Records
+                kind = Records if self.keyed else RecordWindows
                 given["function"] = compiled(self.condition, self.compared.dtype)
             case Cosine(at_least=least) | InnerProduct(at_least=least):
                 alone = self.keyed or self.plan.queue is not None
@@ -113,7 +134,7 @@ class ConditionMatcher(Matcher):
         self.kind = kind
         self.newest = np.full(len(self.plan.streams), NONE, np.int64)
         state: Any = make(kind, self._index_layout(), self.shape, self.memory, self.prefix, **given)
-        if kind is SortedWindows:
+        if kind in LISTED:
             for lane, stream in enumerate(self.plan.streams):
                 part = BOUNDLESS if stream.window is None else -(-stream.window // PARTS)
                 state.sides["part"][lane] = max(1, part)
@@ -124,6 +145,8 @@ class ConditionMatcher(Matcher):
         dtype = self.compared.dtype
         if self.kind is SortedWindows:
             return sorted_layout(self.room)
+        if self.kind is RecordWindows:
+            return record_layout(dtype, self.room)
         if self.kind is VectorWindows:
             return vector_layout(dtype, self.width, self.room)
         return vectors_by_row(dtype, self.width) if self.kind is Vectors else by_row(dtype)
@@ -173,7 +196,7 @@ class ConditionMatcher(Matcher):
         if self.compared.vectors and index.width != self.width:  # the first vectors come
             self.state = self.state._replace(index=self._empty())
             index = self.state.index
-        if self.kind is SortedWindows:
+        if self.kind in LISTED:
             needed = int(index.free[1]) + sorted_windows.more_room(rows, shape.lanes)
             self.room = enough(self.room, needed)
         elif self.kind is VectorWindows:
@@ -188,6 +211,8 @@ class ConditionMatcher(Matcher):
         index = self.state.index
         if self.kind is SortedWindows:
             layout = sorted_layout(int(index.free[1]))
+        elif self.kind is RecordWindows:
+            layout = record_layout(self.compared.dtype, int(index.free[1]))
         elif self.kind is VectorWindows:
             in_use = int((index.matrices["lane"] != NONE).sum())
             layout = vector_layout(self.compared.dtype, self.width, in_use)
@@ -209,7 +234,7 @@ class ConditionMatcher(Matcher):
             if start > 0:
                 self.grow(self.shape, part.time.size)
             with join.timed_loop():
-                self._take(part, self._likely(join, part))
+                self._take(part, join)
             yield part
             start = end
 
@@ -253,16 +278,6 @@ class ConditionMatcher(Matcher):
         due = np.flatnonzero(known & controller.is_due(times))
         return start + int(due[0]) if due.size else end
 
-    def _likely(self, join: Operator, batch: Batch) -> Likely:
-        """Who will look for partners among which rows: all of them, or those of chosen parts."""
-        controller = join.throttle
-        if controller is None:
-            return lambda asked, *_: np.ones(asked.size, np.bool_)
-        modes = controller.foreseen(join.core, batch.stream)
-        return lambda asked, lane, other, span: controller.wants(
-            modes[asked], batch.time[asked], lane, other, span
-        )
-
     def known(self, join: Operator) -> Known:
         """How many rows are compared, and how many of them agree."""
         from streamshed.engine.gate.throttle import KEPT, Known
@@ -282,18 +297,18 @@ class ConditionMatcher(Matcher):
 
     def specialise(self, run: Callable[..., int]) -> Callable[..., int]:
         """The loop, compiled for a function of the user's."""
-        return _alone(run, self.state.index.function) if self.kind is Records else run
+        return _alone(run, self.state.index.function) if self.by_function else run
 
     @property
     def quiet(self) -> Any:
         """The state without the user's function, for loops that compare nothing."""
         index = self.state.index
-        plain = index._replace(function=None) if self.kind is Records else index
+        plain = index._replace(function=None) if self.by_function else index
         return self.state._replace(index=plain)
 
     def explain_failure(self, batch: Batch, at: int, error: Exception) -> Exception:
         """What to raise where the user's function has failed."""
-        if self.kind is not Records:
+        if not self.by_function:
             return error
         stream = self.plan.streams[batch.stream[at]]
         said = ", ".join(f"{name}={batch.values[name][at]}" for name in stream.compared)
@@ -309,58 +324,120 @@ class ConditionMatcher(Matcher):
 
     # -- vectors are multiplied -------------------------------------------------------------------
 
-    def _take(self, batch: Batch, seek: Likely | None) -> None:
+    def _take(self, batch: Batch, join: Operator | None) -> None:
         """Give the rows of a piece their places, and find who may agree with whom.
 
         Args:
             batch: the rows.
-            seek: says whether rows will look for partners among others; None if they will not.
+            join: in which the rows will look for partners; None if they will not.
         """
         tidy(self.state.index, self.newest)
         places = np.empty(batch.time.size, np.int64)
         index = self.state.index._replace(coming=places)
         give_places(index, batch.stream, batch.values.reshape(-1), self.newest)
-        if seek is not None:
-            matrices = places.size * self.room
-            bits = np.zeros(matrices * vectors.WORDS, np.uint64)
-            index = index._replace(bits=bits, ready=np.zeros(matrices, np.bool_))
-            self._multiply(index, batch, seek)
+        if join is not None:
+            blocks = places.size * self.room * vectors.WORDS
+            bits, ready = np.zeros(blocks, np.uint64), np.zeros(blocks, np.bool_)
+            index = index._replace(bits=bits, ready=ready)
+            self._multiply(index, batch, join)
         self.state = self.state._replace(index=index)
 
-    def _multiply(self, index: VectorWindows, batch: Batch, seek: Likely) -> None:
-        """Find who may agree with whom, by products of matrices."""
-        values, matrices = batch.values, index.matrices
-        whole = index.vectors.reshape(-1, PLACES, self.width)
-        fresh = np.unique(index.coming // PLACES)
-        slack = self.width * float(np.finfo(values.dtype).eps)
+    def _multiply(self, index: VectorWindows, batch: Batch, join: Operator) -> None:
+        """Find who may agree with whom, by products of matrices.
+
+        Where the work is bounded, only with blocks of rows that are likely to be gone through.
+        """
+        throttle, lanes = join.throttle, np.repeat(index.matrices["lane"], vectors.WORDS)
+        modes = NO_NUMBERS if throttle is None else throttle.foreseen(join.core, batch.stream)
+        oldest, newest, since = np.empty((3, lanes.size), np.int64)
+        spans_to_come(index, batch.time, oldest, newest, since)
         for lane, stream in enumerate(self.plan.streams):
-            asked = np.flatnonzero(batch.stream == lane)
-            if not asked.size:
+            coming = np.flatnonzero(batch.stream == lane)
+            if not coming.size:
                 continue
-            mine, window = values[asked], stream.window
-            first, last = int(batch.time[asked].min()), int(batch.time[asked].max())
-            for at in np.flatnonzero((matrices["lane"] != NONE) & (matrices["lane"] != lane)):
-                other = self.plan.streams[matrices["lane"][at]].window
-                gone = other is not None and matrices["newest"][at] < first - other
-                ahead = window is not None and matrices["oldest"][at] > last + window
-                if (gone or ahead) and at not in fresh:
+            first, last = int(batch.time[coming].min()), int(batch.time[coming].max())
+            latest = vectors.FAR - 1 if stream.window is None else last + stream.window
+            for other, partners in enumerate(self.plan.streams):
+                if other == lane:
                     continue
-                some = seek(asked, lane, int(matrices["lane"][at]), _span(index, batch, int(at)))
-                if not some.any():
-                    continue
-                used = -(-int(matrices["used"][at]) // 64) * 64
-                products = (mine if some.all() else mine[some]) @ whole[at, :used].T
-                lengths = index.lengths[at * PLACES : at * PLACES + used].astype(values.dtype)
-                note_likely(index, products, lengths, asked[some], at, slack)
+                earliest = 1 - vectors.FAR if partners.window is None else first - partners.window
+                near = (lanes == other) & (newest >= earliest) & (oldest <= latest)
+                blocks, asked = np.flatnonzero(near), coming
+                if throttle is None:
+                    wanted = np.ones((blocks.size, asked.size), np.bool_)
+                else:
+                    drawing = throttle.draws(modes[coming], lane, other)
+                    self._multiply_drawn(index, batch, join, coming[drawing], other)
+                    asked = coming[~drawing]
+                    spans = oldest[blocks], newest[blocks]
+                    wanted = throttle.wants(modes[asked], batch.time[asked], lane, other, spans)
+                wanted &= asked >= since[blocks, None]
+                if wanted.any():
+                    self._multiply_blocks(index, batch.values[asked], asked, blocks, wanted)
 
+    def _multiply_blocks(
+        self,
+        index: VectorWindows,
+        mine: npt.NDArray[Any],
+        asked: npt.NDArray[np.int64],
+        blocks: npt.NDArray[np.int64],
+        wanted: npt.NDArray[np.bool_],
+    ) -> None:
+        """Multiply rows of the batch with blocks of places, where they are wanted.
 
-def _span(index: VectorWindows, batch: Batch, at: int) -> tuple[int, int]:
-    """The oldest and the newest time of the rows of a basic window, those to come included."""
-    matrix = index.matrices[at]
-    times = batch.time[index.coming // PLACES == at]
-    if matrix["live"]:
-        times = np.append(times, [matrix["oldest"], matrix["newest"]])
-    return int(times.min()), int(times.max())
+        Args:
+            index: the basic windows.
+            mine: the vectors of the rows.
+            asked: their numbers in the batch.
+            blocks: the blocks.
+            wanted: by (block, row).
+        """
+        runs = np.empty((blocks.size * (asked.size // vectors.NEAR + 1), 4), np.int64)
+        whole = index.vectors.reshape(-1, self.width)
+        ready = index.ready.reshape(index.coming.size, -1)
+        for start, end, low, high in runs[: runs_of(blocks, wanted, runs)].tolist():
+            places = np.arange(start * BLOCK, end * BLOCK)
+            products = mine[low:high] @ whole[start * BLOCK : end * BLOCK].T
+            self._note(index, products, asked[low:high], places)
+            ready[asked[low:high], start:end] = True
+
+    def _multiply_drawn(
+        self,
+        index: VectorWindows,
+        batch: Batch,
+        join: Operator,
+        asked: npt.NDArray[np.int64],
+        other: int,
+    ) -> None:
+        """Multiply rows of the batch with the rows of a lane that they draw by lot."""
+        assert join.throttle is not None
+        arrival = int(join.core.numbers[ARRIVALS])
+        whole = index.vectors.reshape(-1, self.width)
+        ready = index.ready.reshape(batch.time.size, -1)
+        blocks = np.flatnonzero(np.repeat(index.matrices["lane"], vectors.WORDS) == other)
+        places = np.empty(blocks.size * BLOCK, np.int64)
+        shared = (arrival + asked) >> SHARED
+        for lot in np.unique(shared):
+            some = asked[shared == lot]
+            drawn = draw_places(
+                index, join.core, join.throttle.state, batch.stream,
+                arrival, arrival + int(some[0]), other, places,
+            )  # fmt: skip
+            products = batch.values[some] @ whole[places[:drawn]].T
+            self._note(index, products, some, places[:drawn])
+            ready[some[:, None], blocks] = True
+
+    def _note(
+        self,
+        index: VectorWindows,
+        products: npt.NDArray[Any],
+        asked: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+    ) -> None:
+        """Note which rows of the batch may agree with those at some places."""
+        slack = self.width * float(np.finfo(products.dtype).eps)
+        lengths = index.lengths[places].astype(products.dtype)
+        note_likely(index, products, lengths, asked, places, slack)
 
 
 @cache

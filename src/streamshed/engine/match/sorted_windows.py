@@ -67,16 +67,16 @@ class SortedWindows(NamedTuple):
     distance: float
 
 
-def sorted_layout(basic: int) -> dict[str, Field]:
-    """The arrays, with room for so many basic windows."""
+def sorted_layout(basic: int, dtype: npt.DTypeLike = np.float64) -> dict[str, Field]:
+    """The arrays, with room for so many basic windows in order of values of a type."""
     return {
-        "values": Field("once", np.float64, None, basic * MOST),
+        "values": Field("once", dtype, None, basic * MOST),
         "rows": Field("once", np.int32, None, basic * MOST),
         "times": Field("once", np.int64, None, basic * MOST),
         "basic": Field("once", BASIC, None, basic),
         "sides": Field("lane", SIDE, NONE),
         "free": Field("once", np.int64, 0, 2),
-        "value_of": Field("key", np.float64, None),
+        "value_of": Field("key", dtype, None),
         "basic_of": Field("key", np.int32, None),
     }
 
@@ -103,11 +103,11 @@ def _agree(index, one, other):  # type: ignore[no-untyped-def]
 
 @implements(enter, SortedWindows)
 def _on_enter(index, core, row):  # type: ignore[no-untyped-def]
-    _enter(index, core, row)
+    enter_row(index, core, row)
 
 
 @cold_kernel
-def _enter(index, core, row):  # type: ignore[no-untyped-def]
+def enter_row(index, core, row):  # type: ignore[no-untyped-def]
     """Put the newcomer's row into the newest basic window of its lane, or begin one with it."""
     index.value_of[row] = index.value_of[index.value_of.size - 1]
     lane, time = core.rows[row].stream, core.rows[row].time
@@ -189,11 +189,11 @@ def _put(index, place, row, time):  # type: ignore[no-untyped-def]
 
 @implements(take_out, SortedWindows)
 def _on_take_out(index, core, row):  # type: ignore[no-untyped-def]
-    _take_out(index, core, row)
+    take_out_row(index, core, row)
 
 
 @cold_kernel
-def _take_out(index, core, row):  # type: ignore[no-untyped-def]
+def take_out_row(index, core, row):  # type: ignore[no-untyped-def]
     """Take a row out of its basic window, which goes if it was the last."""
     values, rows, times, basic = index.values, index.rows, index.times, index.basic
     place = np.int64(index.basic_of[row])

@@ -5,8 +5,9 @@ product of matrices compares many newcomers with all rows of a basic window, and
 What comes out is a bit for each newcomer and place, set where the two may agree: products of single
 precision are off by a little, so the bit is generous, and the few pairs that are left are compared
 again in double precision, element by element. A place without a row has a time of its own, NEVER.
-Where the work of a join is bounded, products are taken only with basic windows that are likely to
-be gone through; if another is after all, its rows are compared one by one.
+Where the work of a join is bounded, products are taken only with blocks of places that are likely
+to be gone through, and for newcomers that look at rows drawn by lot with these alone; if another
+block is gone through after all, its rows are compared one by one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.gate.hooks import (
+    count_chosen,
+    count_sampled,
+    is_drawn,
     is_probed,
     is_span_probed,
 )
@@ -24,7 +28,6 @@ from streamshed.engine.match.pairs import (
     agree,
     alike,
     enter,
-    length_of,
     mine,
     seek,
     stage,
@@ -36,7 +39,13 @@ from streamshed.kernels.intrinsics import trailing_zeros
 
 PLACES = 256
 """Places of a basic window."""
-WORDS = PLACES // 64
+BLOCK = 64
+"""Places of a block: as many as a word has bits."""
+WORDS = PLACES // BLOCK
+NEAR = 16
+"""Newcomers between two that go through a block are multiplied with it too, if they are fewer."""
+FAR = 1 << 62
+"""Before all times if negative, and after them if not: the span of a block without rows."""
 
 MATRIX = np.dtype(
     [
@@ -49,6 +58,9 @@ MATRIX = np.dtype(
     align=True,
 )
 
+SPAN = np.dtype([("oldest", np.int64), ("newest", np.int64), ("live", np.int64)], align=True)
+"""Of a block: the times of its rows are in between; the places with a row."""
+
 
 class VectorWindows(NamedTuple):
     """The basic windows of all lanes."""
@@ -58,10 +70,11 @@ class VectorWindows(NamedTuple):
     times: npt.NDArray[np.int64]  # by place
     rows: npt.NDArray[np.int32]  # by place
     matrices: npt.NDArray[Any]
+    blocks: npt.NDArray[Any]  # by (basic window, block)
     place_of: npt.NDArray[np.int64]  # by row, and last the newcomer's
     coming: npt.NDArray[np.int64]  # the places of the rows of the batch
     bits: npt.NDArray[np.uint64]  # by (row of the batch, place)
-    ready: npt.NDArray[np.bool_]  # by (row of the batch, basic window): whether there are bits
+    ready: npt.NDArray[np.bool_]  # by (row of the batch, block): whether there are bits
     width: int
     least: float
     angle: bool
@@ -76,6 +89,7 @@ def vector_layout(dtype: npt.DTypeLike, width: int, matrices: int) -> dict[str, 
         "times": Field("once", np.int64, None, places),
         "rows": Field("once", np.int32, None, places),
         "matrices": Field("once", MATRIX, NONE, matrices),
+        "blocks": Field("once", SPAN, None, matrices * WORDS),
         "place_of": Field("key", np.int64, None),
     }
 
@@ -107,45 +121,184 @@ def give_places(index, lanes, values, newest):  # type: ignore[no-untyped-def]
             index.rows[at * PLACES : (at + 1) * PLACES] = NONE
             index.vectors[at * PLACES * width : (at + 1) * PLACES * width] = 0
             index.lengths[at * PLACES : (at + 1) * PLACES] = 0
+            _clear_blocks(index, at)
         place = at * PLACES + matrices[at].used
         matrices[at].used += 1
         index.coming[i] = place
         for k in range(width):
             index.vectors[place * width + k] = values[i * width + k]
-        index.lengths[place] = length_of(index.vectors, place, width)
+    for i in range(0, lanes.size, 4):
+        _measure(
+            index,
+            i,
+            min(i + 1, lanes.size - 1),
+            min(i + 2, lanes.size - 1),
+            min(i + 3, lanes.size - 1),
+        )
+
+
+@kernel
+def _measure(index, one, two, three, four):  # type: ignore[no-untyped-def]
+    """Note the lengths of the vectors of four rows of the batch.
+
+    Each is a sum in the order of its elements, so that one element waits for another; four sums
+    need not wait for each other.
+    """
+    vectors, width = index.vectors, index.width
+    a, b, c, d = index.coming[one], index.coming[two], index.coming[three], index.coming[four]
+    first = second = third = fourth = 0.0
+    for k in range(width):
+        first += np.float64(vectors[a * width + k]) * np.float64(vectors[a * width + k])
+        second += np.float64(vectors[b * width + k]) * np.float64(vectors[b * width + k])
+        third += np.float64(vectors[c * width + k]) * np.float64(vectors[c * width + k])
+        fourth += np.float64(vectors[d * width + k]) * np.float64(vectors[d * width + k])
+    index.lengths[a] = np.sqrt(first)
+    index.lengths[b] = np.sqrt(second)
+    index.lengths[c] = np.sqrt(third)
+    index.lengths[d] = np.sqrt(fourth)
+
+
+@kernel
+def _clear_blocks(index, at):  # type: ignore[no-untyped-def]
+    """Let the blocks of a basic window have no rows."""
+    for block in range(at * WORDS, (at + 1) * WORDS):
+        index.blocks[block].oldest = FAR
+        index.blocks[block].newest = -FAR
+        index.blocks[block].live = 0
+
+
+@kernel
+def _enter_block(index, place, time):  # type: ignore[no-untyped-def]
+    """Let a row of a time stand at a place."""
+    block = place // BLOCK
+    index.blocks[block].live += 1
+    index.blocks[block].oldest = min(index.blocks[block].oldest, time)
+    index.blocks[block].newest = max(index.blocks[block].newest, time)
 
 
 @driver
-def note_likely(index, products, lengths, asked, at, slack):  # type: ignore[no-untyped-def]
+def spans_to_come(index, times, oldest, newest, since):  # type: ignore[no-untyped-def]
+    """Say between which times the rows of each block are, those of the batch included.
+
+    Args:
+        index: the basic windows.
+        times: of the rows of the batch.
+        oldest: what is said, by block.
+        newest: likewise.
+        since: the first row of the batch that may meet one there.
+    """
+    for block in range(oldest.size):
+        unused = index.matrices[block // WORDS].lane == NONE
+        oldest[block] = FAR if unused else index.blocks[block].oldest
+        newest[block] = -FAR if unused else index.blocks[block].newest
+        since[block] = times.size if unused or index.blocks[block].live == 0 else 0
+    for i in range(times.size):
+        block = index.coming[i] // BLOCK
+        oldest[block] = min(oldest[block], times[i])
+        newest[block] = max(newest[block], times[i])
+        since[block] = min(since[block], i + 1)
+
+
+@driver
+def runs_of(blocks, wanted, runs):  # type: ignore[no-untyped-def]
+    """Say which newcomers that follow each other are multiplied with which blocks that do.
+
+    Args:
+        blocks: the numbers of blocks, in order.
+        wanted: whether a newcomer goes through one, by (block, newcomer).
+        runs: what is said: the first block, the one after the last, and likewise of newcomers.
+
+    Returns:
+        How many products that are.
+    """
+    made = 0
+    for b in range(blocks.size):
+        first, end = NONE, 0
+        for k in range(wanted.shape[1] + 1):
+            if k < wanted.shape[1] and wanted[b, k]:
+                if first == NONE:
+                    first = k
+                end = k + 1
+            elif first != NONE and (k == wanted.shape[1] or k - end >= NEAR):
+                made = _add_run(runs, made, blocks[b], first, end)
+                first = NONE
+    return made
+
+
+@kernel
+def _add_run(runs, made, block, first, end):  # type: ignore[no-untyped-def]
+    """Add a product, or let an earlier one of the same newcomers have one block more."""
+    for k in range(max(0, made - 4), made):
+        follows = runs[k, 1] == block and block % WORDS != 0
+        if follows and runs[k, 2] == first and runs[k, 3] == end:
+            runs[k, 1] = block + 1
+            return made
+    runs[made, 0], runs[made, 1], runs[made, 2], runs[made, 3] = block, block + 1, first, end
+    return made + 1
+
+
+@driver
+def draw_places(index, core, throttle, streams, arrival, newcomer, lane, places):  # type: ignore[no-untyped-def]
+    """Say at which places of a lane rows stand, or will, that a newcomer draws by lot.
+
+    Args:
+        index: the basic windows.
+        core: the state of the join.
+        throttle: which has the lots.
+        streams: of the rows of the batch.
+        arrival: the arrival number of the first of them.
+        newcomer: that of the newcomer.
+        lane: whose rows are drawn.
+        places: what is said.
+
+    Returns:
+        How many there are.
+    """
+    drawn = 0
+    for at in range(index.matrices.size):
+        if index.matrices[at].lane != lane or index.matrices[at].live == 0:
+            continue
+        for place in range(at * PLACES, at * PLACES + index.matrices[at].used):
+            row = index.rows[place]
+            if row != NONE and is_drawn(throttle, core, newcomer, core.rows[row].arrival):
+                places[drawn] = place
+                drawn += 1
+    for i in range(streams.size):
+        if streams[i] == lane and is_drawn(throttle, core, newcomer, arrival + i):
+            places[drawn] = index.coming[i]
+            drawn += 1
+    return drawn
+
+
+@driver
+def note_likely(index, products, lengths, asked, places, slack):  # type: ignore[no-untyped-def]
     """Set the bits of those that may agree.
 
     Args:
         index: the basic windows.
-        products: of some tuples' vectors with those of a basic window, by (tuple, place).
-        lengths: of the vectors of the basic window, in the type of the products.
+        products: of some rows' vectors with those at some places, by (row, place).
+        lengths: of the vectors at these places, in the type of the products.
         asked: the numbers of the rows in the batch.
-        at: the basic window.
+        places: the places.
         slack: how far off a product may be, in parts of the product of both lengths.
     """
     words = index.bits.size // index.coming.size
     for k in range(asked.size):
         mine = index.lengths[index.coming[asked[k]]]
         scale = (index.least - slack if index.angle else -slack) * mine
-        index.ready[asked[k] * (words // WORDS) + at] = True
         by_length = lengths.dtype.type(scale)
         fixed = lengths.dtype.type(0.0 if index.angle else index.least)
-        for word in range(products.shape[1] // 64):
-            base = word * 64
+        for base in range(0, places.size, BLOCK):
+            end = min(base + BLOCK, places.size)
             likely = 0
-            for j in range(base, base + 64):  # as one would not write it: this runs side by side
+            for j in range(base, end):  # as one would not write it: this runs side by side
                 likely += products[k, j] >= fixed + by_length * lengths[j]
             if likely == 0:
                 continue
-            bits = np.uint64(0)
-            for j in range(64):
-                if products[k, base + j] >= fixed + by_length * lengths[base + j]:
-                    bits |= np.uint64(1) << np.uint64(j)
-            index.bits[asked[k] * words + at * WORDS + word] = bits
+            for j in range(base, end):
+                if products[k, j] >= fixed + by_length * lengths[j]:
+                    bit = np.uint64(1) << np.uint64(places[j] % BLOCK)
+                    index.bits[asked[k] * words + places[j] // BLOCK] |= bit
 
 
 @driver
@@ -180,6 +333,7 @@ def _squeeze(index, at):  # type: ignore[no-untyped-def]
     """Let the rows of a basic window stand at its beginning."""
     index.matrices[at].used = 0
     index.matrices[at].live = 0
+    _clear_blocks(index, at)
     _move(index, at, at)
     used = index.matrices[at].used
     for place in range(at * PLACES + used, (at + 1) * PLACES):
@@ -201,6 +355,7 @@ def _move(index, at, other):  # type: ignore[no-untyped-def]
         index.rows[to], index.times[to] = row, index.times[place]
         index.lengths[to] = index.lengths[place]
         index.place_of[row] = to
+        _enter_block(index, to, index.times[to])
         for k in range(width):
             index.vectors[to * width + k] = index.vectors[place * width + k]
         matrices[other].oldest = min(matrices[other].oldest, index.times[to])
@@ -231,6 +386,7 @@ def _on_enter(index, core, row):  # type: ignore[no-untyped-def]
     index.matrices[at].live += 1
     index.matrices[at].oldest = min(index.matrices[at].oldest, time)
     index.matrices[at].newest = max(index.matrices[at].newest, time)
+    _enter_block(index, place, time)
 
 
 @implements(take_out, VectorWindows)
@@ -239,6 +395,7 @@ def _on_take_out(index, core, row):  # type: ignore[no-untyped-def]
     index.rows[place] = NONE
     index.times[place] = NEVER
     index.matrices[place // PLACES].live -= 1
+    index.blocks[place // BLOCK].live -= 1
 
 
 @implements(agree, VectorWindows)
@@ -263,24 +420,23 @@ def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, f
             continue
         if not is_span_probed(throttle, stream, lane, time - matrix.newest, time - matrix.oldest):
             continue
-        base = at * PLACES
-        ready = index.ready[i * (words // WORDS) + at]
-        for place in range(base, base + matrix.used):
-            met = index.times[place]
-            inside = met != NEVER and earliest <= met <= latest
-            if inside and is_probed(throttle, core, stream, lane, time - met, index.rows[place]):
-                looked += 1
-                if ready:
-                    continue
-                if alike(index, index.vectors, index.lengths, place_of_mine, place):
-                    work.partners[filled] = index.rows[place]
-                    filled += 1
-        if not ready:
-            continue
-        for word in range(WORDS):
-            bits = index.bits[i * words + at * WORDS + word]
+        for block in range(at * WORDS, (at + 1) * WORDS):
+            span = index.blocks[block]
+            if span.newest < earliest or span.oldest > latest or span.live == 0:
+                continue
+            least, most = time - span.newest, time - span.oldest
+            if not is_span_probed(throttle, stream, lane, least, most):
+                continue
+            start = block * BLOCK
+            inside = earliest <= span.oldest and span.newest <= latest
+            looked += count_chosen(
+                throttle, stream, lane, time, index.times, start, span, inside, earliest, latest
+            )
+            bits = index.bits[i * words + block]
+            if not index.ready[i * words + block]:
+                bits = ~np.uint64(0)
             while bits != np.uint64(0):
-                likely = base + word * 64 + np.int64(trailing_zeros(bits))
+                likely = start + np.int64(trailing_zeros(bits))
                 bits &= bits - np.uint64(1)
                 met = index.times[likely]
                 if met == NEVER or met < earliest or met > latest:
@@ -291,5 +447,5 @@ def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, f
                 if alike(index, index.vectors, index.lengths, place_of_mine, likely):
                     work.partners[filled] = row
                     filled += 1
-    selectivity.looked[step] = looked
+    selectivity.looked[step] = count_sampled(throttle, stream, lane, looked)
     return filled
