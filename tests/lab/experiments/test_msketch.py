@@ -60,9 +60,7 @@ def test_bjoin_step_by_step_is_the_policy_where_r3_stands_by_r2(rows):
     tables = RegionWorkload(tuples=400, regions=2, seed=rows).tables()
     join = running.region_join(1).within(120, time="time", clock="max").keep(rows=rows)
     expected = join.shed(running.SUBSET["BJoin"]).count(tables).results
-    # They differ by up to 0.4 % in small windows. Ties are suspected, as either may leave; that is
-    # not shown, so that this only catches larger differences.
-    assert results_of_bjoin(tables, 120, rows, "R2") == pytest.approx(expected, rel=0.01)
+    assert results_of_bjoin(tables, 120, rows, "R2") == expected
 
 
 def test_bjoin_over_results_makes_the_same_where_nothing_is_shed():

@@ -3,7 +3,9 @@
 A row is worth as many partners as its value had in the last tumbling window of what it is joined
 with. For R3 that is the result of R1 ⋈ R2, not R2 alone: a value of R2 counts as often as it was
 joined with a row of R1. The policy `pairwise` counts the rows of R2 (`third="R2"`, where this is
-the same); to count results of a part of the join is no policy's business there.
+the same); to count results of a part of the join is no policy's business there. As there, what a
+row promises is found when it comes, and anew when a tumbling window begins; so in the first one,
+where counts grow from row to row, rows stand by what was known when they came.
 """
 
 from __future__ import annotations
@@ -41,21 +43,26 @@ class Tumbling:
 
 
 class Window:
-    """The rows of a relation that are held, in the order of their arrival: joined values, times."""
+    """The rows of a relation that are held, in the order of their arrival.
+
+    Of each its joined value and the other one, its time, and how many partners it promised.
+    """
 
     def __init__(self) -> None:
         self.one: Ints = np.empty(0, np.int64)
         self.two: Ints = np.empty(0, np.int64)
         self.time: Ints = np.empty(0, np.int64)
+        self.promised: Ints = np.empty(0, np.int64)
 
     def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
         """Keep some rows only."""
         self.one, self.two, self.time = self.one[chosen], self.two[chosen], self.time[chosen]
+        self.promised = self.promised[chosen]
 
-    def append(self, one: int, two: int, time: int) -> None:
+    def append(self, one: int, two: int, time: int, promised: int) -> None:
         """Store a row."""
         self.one, self.two = np.append(self.one, one), np.append(self.two, two)
-        self.time = np.append(self.time, time)
+        self.time, self.promised = np.append(self.time, time), np.append(self.promised, promised)
 
 
 def results_of_bjoin(
@@ -78,14 +85,21 @@ def results_of_bjoin(
             piece = now // window
             for counted in came:
                 counted.tumble()
+            for stored, counted in zip(held, _partners(came), strict=True):
+                stored.promised = counted.known()[stored.one]
         for stored in held:
             if stored.time.size and stored.time[0] < now - window:
                 stored.keep(stored.time >= now - window)
         results += _arrive(held, came, relation, one, two, third)
-        if not _make_room(held[relation], came, relation, one, rows):
-            continue
-        held[relation].append(one, two, now)
+        promised = int(_partners(came)[relation].known()[one])
+        if _make_room(held[relation], promised, rows):
+            held[relation].append(one, two, now, promised)
     return results
+
+
+def _partners(came: list[Tumbling]) -> list[Tumbling]:
+    """By relation, where the partners of its values are counted."""
+    return [came[SECOND], came[FIRST], came[THIRD]]
 
 
 def _in_order(tables: Mapping[str, pa.Table]) -> list[tuple[int, int, int, int]]:
@@ -116,14 +130,12 @@ def _arrive(
     return partners * int((last.one == two).sum())
 
 
-def _make_room(own: Window, came: list[Tumbling], relation: int, one: int, rows: int) -> bool:
+def _make_room(own: Window, promised: int, rows: int) -> bool:
     """Whether there is room for a newcomer: the row with the fewest partners leaves, or it does."""
     if own.one.size < rows:
         return True
-    partners = came[{FIRST: SECOND, SECOND: FIRST, THIRD: THIRD}[relation]].known()
-    promised = partners[own.one]
-    lowest = int(np.argmin(promised))  # of equals the one that came first
-    if partners[one] < promised[lowest]:
+    lowest = int(np.argmin(own.promised))  # of equals the one that came first
+    if promised < own.promised[lowest]:
         return False
     own.keep(np.arange(own.one.size) != lowest)
     return True

@@ -6,8 +6,9 @@ of time, shed or not, count (`among="window"`). That is known of the streams alo
 that the paper does not charge. Rows of the relation come and go; a pair of values is related once
 at most. A row of which all facts have ended is of no use, and leaves (rule 8): with
 `leaves_useless=False` it stays until it is shed or expires, to see what the rule is worth. With
-rows that are held, and the rule, this makes what the engine makes; where the relation changes,
-nearly: matches are then counted by the facts that are active, whenever these began.
+rows that are held, and the rule, this makes what the engine makes. (Where the relation changes, a
+match needs a fact that was active when each of the two rows came; values of the whole window count
+by the facts that are active now.)
 """
 
 from __future__ import annotations
@@ -48,6 +49,17 @@ class Facts:
             self.known = ((self.begin <= now) & (now < self.end)).astype(np.float64)
             self.known_at = now
         return self.known
+
+    def matches(
+        self, now: int, values: npt.NDArray[np.int64], times: Times, other: Window, among: Among
+    ) -> Times:
+        """For rows of values and times: how many rows of the opposite window match them."""
+        if among == "window" or not self.changes:
+            return np.asarray((self.active(now) @ other.counted(among))[values])
+        begin, end = (known[values][:, other.values] for known in (self.begin, self.end))
+        first = np.minimum(times[:, None], other.rows["time"])
+        last = np.maximum(times[:, None], other.rows["time"])
+        return np.asarray(((begin <= first) & (last < end)).sum(axis=1), np.float64)
 
     def since(self, now: int, value: npt.NDArray[np.int64], time: Times) -> npt.NDArray[np.bool_]:
         """For rows of values and times: whether a fact of theirs from then is active still."""
@@ -171,18 +183,19 @@ def _arrive(
     if own.facts.changes:  # a fact must have been there when the other row came
         met = met * (own.facts.begin[value][other.values] <= other.rows["time"])
     made = float((met * np.minimum(importance, other.rows["importance"])).sum())
-    matches = float(active[value] @ other.counted(among))
+    matches = float(
+        own.facts.matches(now, np.array([value]), np.array([float(now)]), other, among)[0]
+    )
     own.recent.append((now, value))
     own.came[value] += 1
     if rule == "dgl" and (raised := met > 0).any():
-        came = own.counted(among)
-        if among == "held":  # the newcomer counts for others from its arrival on
-            came[value] += 1
-        counts = other.facts.active(now) @ came
         held = other.rows
+        counts = other.facts.matches(now, other.values, held["time"], own, among)
+        if among == "held":  # the newcomer counts for others from its arrival on
+            counts = counts + met
         lost = beta * np.maximum(0, now - 1 - held["since"])
         left = held["time"] + other.lifetime - now
-        gained = held["importance"] * counts[other.values] * left / alpha
+        gained = held["importance"] * counts * left / alpha
         held["priority"] = np.where(
             raised, np.maximum(0, held["priority"] - lost) + gained, held["priority"]
         )
@@ -210,7 +223,7 @@ def _standing(
     held = own.rows
     priority, matches = held["priority"], held["matches"]
     if rule in ("dimpprob", "dgl"):
-        matches = (own.facts.active(now) @ other.counted(among))[own.values]
+        matches = own.facts.matches(now, own.values, held["time"], other, among)
     if rule == "dimpprob":
         priority = held["importance"] * matches
     if rule == "dgl":
