@@ -57,6 +57,8 @@ def test_zero_is_zero_in_every_unit(zero, time_is_timestamp):
 @given(spans)
 def test_describe_is_read_back(span):
     assert parse(describe(parse(span))) == parse(span)
+    behind = parse(-span, signed=True)
+    assert parse(describe(behind), signed=True) == behind
 
 
 @pytest.mark.parametrize(
@@ -65,10 +67,10 @@ def test_describe_is_read_back(span):
         ("10 parsecs", ["'10 parsecs'", "'parsecs' is not a unit", "minute", "'secs'"]),
         ("5m", ["'m' is not a unit", "minute (min)", "Did you mean 'min'?"]),
         ("3 months", ["'months' is not a unit"]),
-        ("10", ["'10'", "no duration", "'10 minutes'"]),
-        ("", ["''", "no duration"]),
-        ("ten minutes", ["'ten minutes'", "no duration"]),
-        ("10 minutes or so", ["'10 minutes or so'", "no duration"]),
+        ("10", ["'10'", "not a duration", "'10 minutes'"]),
+        ("", ["''", "not a duration"]),
+        ("ten minutes", ["'ten minutes'", "not a duration"]),
+        ("10 minutes or so", ["'10 minutes or so'", "not a duration"]),
         ("0.5 us", ["'0.5 us'", "whole number of microseconds", "round"]),
         ("-5 s", ["'-5 s'", "negative", "0 or more"]),
         (-5, ["-5", "negative"]),
@@ -76,10 +78,10 @@ def test_describe_is_read_back(span):
         (LIMIT + 1, [str(LIMIT + 1), "beyond 2**62", "shorter"]),
         ("99999999999999 weeks", ["beyond 2**62"]),
         (timedelta.max, ["beyond 2**62"]),
-        (2.5, ["2.5", "no duration", "timedelta", "whole number"]),
-        (True, ["True", "no duration"]),
-        (None, ["None", "no duration"]),
-        (np.timedelta64(5, "s"), ["no duration", "datetime.timedelta"]),
+        (2.5, ["2.5", "not a duration", "timedelta", "whole number"]),
+        (True, ["True", "not a duration"]),
+        (None, ["None", "not a duration"]),
+        (np.timedelta64(5, "s"), ["not a duration", "datetime.timedelta"]),
     ],
 )
 def test_what_is_no_duration_is_refused(said, words):

@@ -132,7 +132,7 @@ def test_errors_are_value_errors():
         (lambda: BY.shed(column={"a": "p"}), ["ranking column", "'sensor'"]),
         # partial, estimate, seed
         (lambda: TWO.partial(1), ["`at_least`", "1", "2 or more"]),
-        (lambda: TWO.partial(3), ["3", "only 2", "'clicks', 'orders'", "from 2 to 2"]),
+        (lambda: TWO.partial(3), ["3", "only 2", "'clicks', 'orders'", "at most 2"]),
         (lambda: TWO.estimate(rate=1.5), [".estimate()", "`rate`", "1.5", "from 0 to 1"]),
         (lambda: TWO.estimate(rate=float("nan")), ["nan", "from 0 to 1"]),
         (lambda: TWO.estimate(rate="all"), ["'all'", "from 0 to 1"]),
@@ -215,15 +215,15 @@ def planned(said, clicks=(), orders=(), **other):
         ),
         (
             lambda: planned(TIMED.queue(rows=5)),
-            [".queue() says 5", "add .throttle(rows_per_second=…)"],
+            [".queue(): 5 rows may wait", "add .throttle(rows_per_second=…)"],
         ),
         (
             lambda: planned(TIMED.shed("random")),
-            [".shed('random')", "any number of rows", ".keep(rows=1000)", "leave .shed() out"],
+            [".shed('random')", "has no budget", ".keep(rows=1000)", "leave .shed() out"],
         ),
         (
             lambda: planned(TIMED.shed(column="price"), {"price": pa.int8()}),
-            [".shed(column='price')", "any number of rows", ".keep(total=5000)"],
+            [".shed(column='price')", "has no budget", ".keep(total=5000)"],
         ),
         (
             lambda: planned(TIMED.select("orders").aggregate("clicks.k", over="1 s")),

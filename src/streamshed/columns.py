@@ -36,13 +36,13 @@ def find(schema: pa.Schema, stream: str, name: str, role: str, what: str = "stre
     places = schema.get_all_field_indices(name)
     if not places:
         raise InputError(
-            f"{what} {stream!r} has no column {name!r}, which is to be its {role}; its columns "
-            f"are {listed(schema.names)}.{suggestion(name, schema.names)}"
+            f"{what} {stream!r} has no column {name!r}, which the join uses as its {role}; its "
+            f"columns are {listed(schema.names)}.{suggestion(name, schema.names)}"
         )
     if len(places) > 1:
         raise InputError(
-            f"{what} {stream!r} has {len(places)} columns named {name!r}, one of which is to be "
-            "its " + role + "; rename the others"
+            f"{what} {stream!r} has {len(places)} columns named {name!r}, and the join uses one "
+            f"as its {role}; rename the others"
         )
     found = schema.field(places[0]).type
     return Column(stream, name, plain_type(found), what)

@@ -44,17 +44,20 @@ _MEANT = {"m": "min", "d": "day", "w": "week"}
 _TERM = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([^\W\d]+)\s*", re.ASCII)
 
 
-def parse(said: object, what: str = "the duration") -> Duration:
+def parse(said: object, what: str = "the duration", *, signed: bool = False) -> Duration:
     """Read a duration.
 
     Args:
         said: A string such as `"1 hour 30 minutes"`, a timedelta, or a whole number in the unit of
             an integer time column.
         what: What the duration is for, as it shall stand in an error message.
+        signed: Whether it may be negative, as the difference of two times may be.
 
     Example:
         >>> parse("1.5 minutes")
         datetime.timedelta(seconds=90)
+        >>> parse("-2 s", signed=True) == -parse("2 s")
+        True
         >>> parse(250)
         250
         >>> parse("10 parsecs", "the window")
@@ -63,18 +66,18 @@ def parse(said: object, what: str = "the duration") -> Duration:
 use us, ms, second (s), minute (min), hour (h), day or week. Did you mean 'secs'?
     """
     if isinstance(said, str):
-        amount = _microseconds(said, what)
-        return timedelta(microseconds=_checked(amount, said, what)) if amount else 0
+        found = _microseconds(said, what)
+        return timedelta(microseconds=_checked(found, said, what, signed)) if found else 0
     if isinstance(said, timedelta):
-        amount = int(said // _MICROSECOND)
-        return timedelta(microseconds=_checked(amount, said, what)) if amount else 0
+        found = amount(said)
+        return timedelta(microseconds=_checked(found, said, what, signed)) if found else 0
     number = integer(said)
     if number is None:
         raise SpecError(
-            f"{what} is {said!r}, which is no duration; give a string such as '10 minutes', "
+            f"{what} is {said!r}, which is not a duration; give a string such as '10 minutes', "
             "a datetime.timedelta, or a whole number in the unit of an integer time column"
         )
-    return _checked(number, said, what)
+    return _checked(number, said, what, signed)
 
 
 def to_units(duration: Duration, time_is_timestamp: bool, what: str = "the duration") -> int:
@@ -96,13 +99,18 @@ columns hold timestamps; say its unit, as in '10 seconds'
                 f"{what} is {describe(duration)!r}, but the time columns hold plain integers; "
                 "give a number in their unit, or cast them to timestamps"
             )
-        return duration // _MICROSECOND
+        return amount(duration)
     if time_is_timestamp and duration != 0:
         raise SpecError(
             f"{what} is the bare number {duration}, but the time columns hold timestamps; "
             f"say its unit, as in '{duration} seconds'"
         )
     return duration
+
+
+def amount(duration: Duration) -> int:
+    """The duration as a number: of microseconds, or of the units that it was said in."""
+    return duration // _MICROSECOND if isinstance(duration, timedelta) else duration
 
 
 def describe(duration: Duration) -> str | int:
@@ -113,28 +121,31 @@ def describe(duration: Duration) -> str | int:
         '1 hour 30 minutes'
         >>> describe(250)
         250
+        >>> describe(parse("-90 min", signed=True))
+        '-1 hour 30 minutes'
     """
     if not isinstance(duration, timedelta):
         return duration
-    left = duration // _MICROSECOND
+    if duration < timedelta(0):
+        return f"-{describe(-duration)}"
+    left = amount(duration)
     if left % _SPOKEN["week"] == 0:
         return _term(left // _SPOKEN["week"], "week")
     terms = []
     for unit, size in list(_SPOKEN.items())[1:]:
-        amount, left = divmod(left, size)
-        if amount:
-            terms.append(_term(amount, unit))
+        number, left = divmod(left, size)
+        if number:
+            terms.append(_term(number, unit))
     return " ".join(terms)
 
 
-def _term(amount: int, unit: str) -> str:
-    return f"{amount} {unit}{'s' if amount != 1 and unit not in ('ms', 'us') else ''}"
+def _term(number: int, unit: str) -> str:
+    return f"{number} {unit}{'s' if number != 1 and unit not in ('ms', 'us') else ''}"
 
 
 def _microseconds(said: str, what: str) -> int:
     text = said.strip().lower()
-    if text.startswith("-"):
-        raise SpecError(_negative(said, what))
+    sign, text = (-1, text[1:]) if text.startswith("-") else (1, text)
     total, position = Fraction(0), 0
     while term := _TERM.match(text, position):
         number, unit = term.groups()
@@ -148,25 +159,21 @@ def _microseconds(said: str, what: str) -> int:
         position = term.end()
     if position == 0 or position < len(text):
         raise SpecError(
-            f"{what} is {said!r}, which is no duration; write numbers with units, as in "
+            f"{what} is {said!r}, which is not a duration; write numbers with units, as in "
             "'10 minutes' or '1 hour 30 minutes'"
         )
     if total.denominator != 1:
         raise SpecError(
             f"{what} is {said!r}, which is not a whole number of microseconds; round it"
         )
-    return int(total)
+    return sign * int(total)
 
 
-def _checked(amount: int, said: object, what: str) -> int:
-    if amount < 0:
-        raise SpecError(_negative(said, what))
-    if amount > LIMIT:
+def _checked(found: int, said: object, what: str, signed: bool) -> int:
+    if found < 0 and not signed:
+        raise SpecError(f"{what} is {said!r}, which is negative; give 0 or more")
+    if abs(found) > LIMIT:
         raise SpecError(
             f"{what} is {said!r}, which is beyond 2**62 units of time; give a shorter one"
         )
-    return amount
-
-
-def _negative(said: object, what: str) -> str:
-    return f"{what} is {said!r}, but no duration is negative; give 0 or more"
+    return found

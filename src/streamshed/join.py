@@ -20,7 +20,6 @@ from streamshed.conditions import PairCondition, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import SpecError, listed, suggestion
 from streamshed.limits import Limited
-from streamshed.plan.capabilities import NO_NAMES
 from streamshed.selection import Selection
 from streamshed.spec import (
     CERTAIN,
@@ -111,9 +110,8 @@ class Join(Limited):
         if keys and not by_stream and are_equalities(keys, names):
             if pairwise is not None:
                 raise SpecError(
-                    f".on(): equalities between pairs and {pairwise} were both said, and no join "
-                    "has both yet; name a key that all streams share, as in .on('k', …), or leave "
-                    "one of them out"
+                    f".on(): equalities between pairs cannot be combined with {pairwise} yet; "
+                    "name a key that all streams share, as in .on('k', …), or leave one of them out"
                 )
             condition = Equalities.of(keys, names)
         elif keys or by_stream or pairwise is None:
@@ -233,7 +231,7 @@ time='ts')
         if streams and least > len(streams):
             raise SpecError(
                 f".partial(): `at_least` is {least}, but there are only {len(streams)} streams, "
-                f"{listed(streams)}; give a number from 2 to {len(streams)}"
+                f"{listed(streams)}; give at most {len(streams)}"
             )
         return self._with(at_least=least)
 
@@ -241,8 +239,8 @@ time='ts')
         """Make only results whose members come in this order of time.
 
         Args:
-            streams: Two or more streams: a member of each is no later than those that follow.
-            strictly: Whether each has to be earlier than those that follow.
+            streams: Two or more streams, the earliest first. Equal times are in order.
+            strictly: Whether equal times are not.
 
         Example:
             >>> from streamshed import join
@@ -255,8 +253,8 @@ time='ts')
         named = self._distinct(streams, method)
         if len(named) < 2:
             raise SpecError(
-                f"{method}: the streams named are {listed(named)}; name at least two, the earliest "
-                f"first, as in .in_order({listed(self._spec.streams[:2])})"
+                f"{method} names {listed(named)}; name at least two streams, the earliest first, "
+                f"as in .in_order({listed(self._spec.streams[:2])})"
             )
         return self._with(order=Order(named, bool(strictly)))
 
@@ -268,13 +266,14 @@ time='ts')
         most: str | timedelta | int,
         /,
     ) -> Join:
-        """Make only results in which a member is later than another by something in between.
+        """Make only results in which two members are this far apart in time.
 
         Args:
             later: A stream.
             earlier: Another stream.
-            least: How much later its member is at least.
-            most: And at most. The windows of `.within` hold besides.
+            least: How much later than the member of `earlier` that of `later` must be; negative
+                if it may be earlier, as in `"-5 minutes"`.
+            most: How much later it may be. The windows of `.within` apply as well.
 
         Example:
             >>> from streamshed import join
@@ -288,22 +287,22 @@ time='ts')
         said = Interval(
             one,
             other,
-            durations.parse(least, f"{method}: the least difference"),
-            durations.parse(most, f"{method}: the largest difference"),
+            durations.parse(least, f"{method}: the smallest difference", signed=True),
+            durations.parse(most, f"{method}: the largest difference", signed=True),
         )
         others = [i for i in self._spec.intervals if {i.later, i.earlier} != {one, other}]
         return self._with(intervals=(*others, said))
 
     def unmatched(self, *streams: str) -> Join:
-        """Return also the rows of these streams that have no match: outer joins.
+        """Also return the rows of these streams that have no match: outer joins.
 
-        A row that never was a member of a result is returned once, when its window closes, with
+        A row that was never a member of a result is returned once, when its window closes, with
         nulls for the other streams. The column `certain` is false if a row that could have matched
         it, or the row itself, was shed.
 
         Args:
-            streams: The streams, which need time windows. Of two streams the first makes the left
-                outer join, and both the full outer join.
+            streams: The streams, which need time windows. In a join of two streams, naming the
+                first makes a left outer join, and naming both a full outer join.
 
         Example:
             >>> import pyarrow as pa, streamshed as ss
@@ -318,23 +317,24 @@ time='ts')
         named = self._distinct(streams, method)
         if not named:
             raise SpecError(
-                f"{method}: no stream is named; name those whose rows are wanted without a match, "
+                f"{method} names no stream; name those whose unmatched rows you want, "
                 f"as in .unmatched({listed(self._spec.streams[:1])})"
             )
         if CERTAIN in self._spec.streams:
             raise SpecError(
-                f"{method}: a stream is named {CERTAIN!r}, as the column of the results that says "
-                "whether a row has no match for certain; choose another name"
+                f"{method}: a stream is named {CERTAIN!r}, but so is the column that says whether "
+                "a row certainly has no match; rename the stream"
             )
         return self._with(unmatched=tuple(s for s in self._spec.streams if s in named))
 
     def first(self, *, per: str, last_touch: bool = False) -> Join:
-        """Make the first result only: of each key, or with each row of a stream.
+        """Make only the first result of each key, or of each row of a stream.
 
         Args:
-            per: `"key"` for one result of each key, the earliest, until all its members have left
+            per: `"key"` for one result per key, the earliest, until all its members have left
                 their windows; or a stream, each row of which is in one result at most.
-            last_touch: With a stream: take the latest row of each other stream that is no later.
+            last_touch: With a stream: instead of the earliest result, take the latest row of each
+                other stream that is no later.
 
         Example:
             >>> from streamshed import join
@@ -351,8 +351,8 @@ time='ts')
             )
         if last_touch and per == PER_KEY:
             raise SpecError(
-                f"{method}: `last_touch` is for each row of a stream, and `per` is {PER_KEY!r}; "
-                "name the stream, as in .first(per='clicks', last_touch=True)"
+                f"{method}: `last_touch` needs a stream, but `per` is {PER_KEY!r}; name the "
+                "stream, as in .first(per='clicks', last_touch=True)"
             )
         return self._with(first=First(per, bool(last_touch)))
 
@@ -361,8 +361,8 @@ time='ts')
         names = self._spec.names()
         if names.by is not None:
             raise SpecError(
-                f"{method}: {listed(streams)} was said, but {NO_NAMES}, by the column "
-                f"{names.by!r}; name them, as in join('a', 'b')"
+                f"{method} names {listed(streams)}, but the column {names.by!r} names the streams "
+                "of this join, which are known only as they appear; list them in join('a', 'b')"
             )
         for position, stream in enumerate(streams):
             names.check(stream, method)

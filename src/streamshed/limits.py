@@ -56,7 +56,9 @@ class Limited(Running):
                 ".keep(memory='500 MB')"
             )
         if rows is not None and names.by is not None:
-            raise SpecError(f"{method}: `rows` is {rows!r}, but by {names.by!r} {NO_STREAM_BUDGET}")
+            raise SpecError(
+                f"{method}: `rows` is {rows!r}, but with by={names.by!r} {NO_STREAM_BUDGET}"
+            )
         budget = Budget(
             rows=None if rows is None else names.read(rows, method, "budget", _budget),
             total=None if total is None else _budget(total, f"{method}: `total`"),
@@ -218,7 +220,7 @@ class Limited(Running):
         said = (what, comparisons_per_second, cpu, rows_per_second)
         if sum(one is not None for one in said) != 1:
             raise SpecError(
-                f".throttle(): what is bounded is {what!r}, `comparisons_per_second` is "
+                f".throttle(): the first argument is {what!r}, `comparisons_per_second` is "
                 f"{comparisons_per_second!r}, `cpu` is {cpu!r} and `rows_per_second` is "
                 f"{rows_per_second!r}; give exactly one of them"
             )

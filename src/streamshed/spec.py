@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamshed.arguments import Names, PerStream, above, fraction, positive
 from streamshed.conditions import PairCondition, SharedKey
-from streamshed.durations import Duration, parse
+from streamshed.durations import Duration, amount, describe, parse
 from streamshed.equalities import Equalities
 from streamshed.errors import SpecError, listed
 from streamshed.selection import BESIDES, MEMBERS, TIME, Selection, read_path
@@ -161,6 +161,16 @@ class Interval:
     earlier: str
     least: Duration
     most: Duration
+
+    def __post_init__(self) -> None:
+        ends = (self.least, self.most)
+        # A number beside a duration is refused later, when the type of the times is known.
+        comparable = 0 in ends or isinstance(ends[0], int) == isinstance(ends[1], int)
+        if comparable and amount(self.least) > amount(self.most):
+            raise SpecError(
+                f".between(): the smallest difference is {describe(self.least)!r} and the largest "
+                f"{describe(self.most)!r}; give the smaller one first"
+            )
 
 
 @dataclass(frozen=True, slots=True)

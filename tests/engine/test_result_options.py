@@ -86,6 +86,10 @@ ORDERS: list[tuple[Callable[[ss.Join], ss.Join], str]] = [
         lambda join: join.between("b", "a", 5, 30).between("c", "b", 0, 10),
         "b.ts - a.ts BETWEEN 5 AND 30 AND c.ts - b.ts BETWEEN 0 AND 10",
     ),
+    (
+        lambda join: join.between("b", "a", -20, 10).between("c", "b", -40, -5),
+        "b.ts - a.ts BETWEEN -20 AND 10 AND c.ts - b.ts BETWEEN -40 AND -5",
+    ),
 ]
 
 
@@ -148,27 +152,27 @@ def test_intervals_may_be_durations() -> None:
     [
         (lambda: BASE.in_order("a", "d"), r"\.in_order\(\): there is no stream 'd'"),
         (lambda: BASE.in_order("a", "b", "a"), "the stream 'a' was named twice; name it once"),
-        (lambda: BASE.in_order("a"), "name at least two, the earliest first"),
+        (lambda: BASE.in_order("a"), "name at least two streams, the earliest first"),
         (lambda: BASE.between("a", "a", 0, 1), "the stream 'a' was named twice"),
-        (lambda: BASE.between("a", "b", -1, 1), "no duration is negative"),
-        (lambda: BASE.between("a", "b", 5, 1).count(SORTED), "give the smaller one first"),
+        (lambda: BASE.between("a", "b", 5, 1), "is 5 and the largest 1; give the smaller one"),
+        (lambda: BASE.between("a", "b", 0, "-1 s"), "largest '-1 second'; give the smaller one"),
         (
             lambda: BASE.between("a", "b", 5, 9).in_order("a", "b").count(SORTED),
-            r"\.in_order\(\) and \.between\(\): .* exclude each other; make them wider",
+            r"\.in_order\(\) and \.between\(\): .* contradict each other; widen",
         ),
-        (lambda: BASE.between("a", "b", 61, 99).count(SORTED), "exclude each other"),
+        (lambda: BASE.between("a", "b", 61, 99).count(SORTED), "contradict each other"),
         (
             lambda: ss.join("a", "b").on("k").last(9).in_order("a", "b").count(pair(SORTED)),
-            r"'a', 'b' has no time column; name it, as in \.last\(100, time='ts'\)",
+            r"no time column is named for 'a', 'b'; name it, as in \.last\(100, time='ts'\)",
         ),
-        (lambda: ss.join(by="s").in_order("a", "b"), "known only as they come"),
+        (lambda: ss.join(by="s").in_order("a", "b"), "known only as they appear"),
         (lambda: BASE.unmatched("d"), r"\.unmatched\(\): there is no stream 'd'"),
-        (BASE.unmatched, "no stream is named"),
+        (BASE.unmatched, "names no stream"),
         (lambda: BASE.unmatched("a", "a"), "was named twice"),
         (lambda: ss.join("a", "certain").unmatched("a"), "a stream is named 'certain'"),
         (
             lambda: ss.join("a", "b").on("k").last(9).unmatched("a").count(pair(SORTED)),
-            r"\.unmatched\(\) and \.last\(\) were both said.*use \.within\(\) instead",
+            r"\.unmatched\(\) cannot be combined with \.last\(\): .*use \.within\(\) instead",
         ),
         (lambda: BASE.first(per="d"), r"`per` is 'd'; give 'key', or one of the streams"),
         (lambda: BASE.first(per="key", last_touch=True), "name the stream, as in"),

@@ -45,7 +45,7 @@ def read_schema(text: str) -> pa.Schema:
         ['session', 'ts', 'parts']
         >>> read_schema("session lnog")
         Traceback (most recent call last):
-        streamshed.errors.SpecError: 'lnog' is no type of Spark's. Did you mean 'long'?
+        streamshed.errors.SpecError: 'lnog' is not a Spark type. Did you mean 'long'?
     """
     reader = _Reader(text)
     fields = list(reader.fields(end=None))
@@ -126,9 +126,7 @@ class _Reader:
             self.expect("<")
             return pa.struct(list(self.fields(end=">")))
         if name not in _TYPES:
-            raise SpecError(
-                f"{name!r} is no type of Spark's.{suggestion(name, [*_TYPES, *_NESTED])}"
-            )
+            raise SpecError(f"{name!r} is not a Spark type.{suggestion(name, [*_TYPES, *_NESTED])}")
         if not self.is_next("("):
             return _TYPES[name]
         numbers = [int(self.next("a number"))]

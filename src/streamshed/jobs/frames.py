@@ -152,7 +152,10 @@ def _check_options(kind: str, table: Mapping[str, Any]) -> Trouble:
             close = suggestion(name.lower(), lower)
             if close:
                 right = lower[close.split("'")[1]]
-                yield f"options.{name}", f"no option of {kind}. Did you mean {right!r}?"
+                yield (
+                    f"options.{name}",
+                    f"the format {kind!r} has no such option. Did you mean {right!r}?",
+                )
         if name == "path":
             yield f"options.{name}", "give `path` beside `format`, not among the options"
 

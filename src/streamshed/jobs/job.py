@@ -295,7 +295,7 @@ def _check(values: Mapping[str, Any]) -> Iterator[tuple[Keys, str]]:
     if "streams" in joined:
         for stream in sources:
             if stream not in joined["streams"]:
-                yield ("sources", stream), "this source is no stream of the join; leave it out"
+                yield ("sources", stream), "the join does not use this source; remove it"
 
 
 def _keys(key: str) -> tuple[str, ...]:
@@ -311,10 +311,10 @@ def _built(values: Mapping[str, Any]) -> tuple[Join | None, list[tuple[str, str]
 _ABOUT = {
     r"^join\(\)": (),
     r"^relation |the relation": ("through",),
-    r"to be its key|a key that all|cannot be compared": ("on",),
-    r"to be its time|the window of|time columns": ("within",),
+    r"as its key|a key that all|cannot be compared": ("on",),
+    r"as its time|the window of|time columns": ("within",),
     r"column of the results": ("select",),
-    r"^shed\(|its rank|ranking": ("shed",),
+    r"^the policy|its rank|ranking": ("shed",),
     r"importance": ("weigh",),
 }
 """What messages of the plan say, and the option of the join that each is about."""

@@ -130,7 +130,9 @@ def job_schema() -> Schema:
         "join": _table("What to join, and how: the methods of a Join.", [], joined),
         "stream": stream_option().schema,
         "sink": _sink(),
-        "checkpoint": _about("The folder for the state of the job, from which it goes on.", _TEXT),
+        "checkpoint": _about(
+            "The folder for the state of the job; it continues from there.", _TEXT
+        ),
         "trigger": {
             **_table(
                 "When Spark starts a batch: by default when the last one is done.",

@@ -45,7 +45,7 @@ def check_spark(spark: Mapping[str, Any]) -> Trouble:
     for name, value in spark.get("conf", {}).items():
         keys: Keys = ("spark", "conf", name)
         if not name.startswith("spark."):
-            yield keys, f"{name!r} is no setting of Spark, whose names begin with 'spark.'"
+            yield keys, f"{name!r} is not a Spark setting; their names begin with 'spark.'"
         elif name in ("spark.master", "spark.app.name"):
             other = "spark.master" if name == "spark.master" else "name"
             yield keys, f"give it as `{other}` of the job"
@@ -73,7 +73,7 @@ def check_spark(spark: Mapping[str, Any]) -> Trouble:
     for place, package in enumerate(spark.get("packages", ())):
         keys = ("spark", "packages", place)
         if not _PACKAGE.fullmatch(package):
-            yield keys, f"{package!r} is no package; write group:artifact:version, as Maven does"
+            yield keys, f"{package!r} is not a package; write group:artifact:version, as Maven does"
         elif package.partition(":")[0] not in _GROUPS:
             yield (
                 keys,

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamshed.durations import describe
 from streamshed.errors import SpecError, listed
 from streamshed.kernels.core import BOUNDLESS
 from streamshed.plan.plan import StreamPlan
@@ -39,8 +38,8 @@ def bounded(
         return streams, ()
     if timeless := [stream.name for stream in streams if stream.time is None]:
         raise SpecError(
-            f"{_methods(spec)} compares times, but {listed(timeless)} has no time column; name it, "
-            "as in .last(100, time='ts')"
+            f"{_methods(spec)} compares times, but no time column is named for {listed(timeless)}; "
+            "name it, as in .last(100, time='ts')"
         )
     names = [stream.name for stream in streams]
     most = [
@@ -58,9 +57,9 @@ def bounded(
     for i, name in enumerate(names):
         if most[i][i] < 0:
             raise SpecError(
-                f"{_methods(spec)}: no result can meet all that was said of stream {name!r} and "
-                "the others: the intervals, or the windows of .within(), exclude each other; make "
-                "them wider, or turn the order round"
+                f"{_methods(spec)}: no row of stream {name!r} can be in a result, because order, "
+                "intervals and the windows of .within() contradict each other; widen an interval "
+                "or a window, or reverse the order"
             )
     return tuple(_narrowed(streams, most)), tuple(map(tuple, most))
 
@@ -86,14 +85,8 @@ def _order(spec: Spec) -> list[tuple[str, str, int]]:
 def _intervals(spec: Spec, time_type: pa.DataType) -> list[tuple[str, str, int]]:
     found = []
     for said in spec.intervals:
-        least = units(said.least, time_type, ".between(): the least difference")
+        least = units(said.least, time_type, ".between(): the smallest difference")
         most = units(said.most, time_type, ".between(): the largest difference")
-        if least > most:
-            raise SpecError(
-                f".between(): {said.later!r} is to be later than {said.earlier!r} by at least "
-                f"{describe(said.least)!r} and at most {describe(said.most)!r}, and nothing is in "
-                "between; give the smaller one first"
-            )
         found += [(said.later, said.earlier, most), (said.earlier, said.later, -least)]
     return found
 

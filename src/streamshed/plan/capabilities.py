@@ -54,7 +54,7 @@ class Feature:
         name: as the support table names it.
         method: as messages name it.
         is_said: whether a spec asks for it.
-        no: for some kinds the reason why not, as the end of a sentence that begins with "but".
+        no: for some kinds the reason why not, as a clause.
     """
 
     name: str
@@ -63,17 +63,17 @@ class Feature:
     no: Mapping[Kind, str] = field(default_factory=dict)
 
 
-_NO_KEY = "a result without a member of every stream is defined by a key that all streams share"
-_NO_PARTITION = "only rows of a key that all streams share can be told to partitions on disk"
-_NO_BOUNDS = "the search for matches of such joins does not know of bounds on times yet"
-NO_NAMES = "it needs streams with names, and these are known only as they come"
+_NO_KEY = "a partial result is defined by a key that all streams share"
+_NO_PARTITION = "a key that all streams share assigns rows to partitions on disk"
+_NO_BOUNDS = "the matcher of such joins does not check bounds on times yet"
+_NO_NAMES = "it names streams, and these are known only as they appear"
 _COPIED = (
-    "without a key that all streams share rows are copied to several shards, none of which knows"
-    " whether a row has a match in another"
+    "without a key that all streams share, rows are copied to several shards, and none of them"
+    " knows whether a row has a match in another"
 )
-_NO_FIRST = "the first result is that of a key that all streams share"
+_NO_FIRST = "first results are found by a key that all streams share"
 NO_STREAM_BUDGET = (
-    "the streams are known only as they come, so that none has a budget of its own: use"
+    "the streams are known only as they appear, so none can have a budget of its own: use"
     " .keep(total=…)"
 )
 
@@ -125,7 +125,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda spec: spec.order is not None or bool(spec.intervals),
         {
             **dict.fromkeys(("condition", "relation"), _NO_BOUNDS),
-            "streams by a column": NO_NAMES,
+            "streams by a column": _NO_NAMES,
         },
     ),
     Feature(
@@ -135,8 +135,8 @@ FEATURES: tuple[Feature, ...] = (
         {
             "equalities": _COPIED,
             "condition": _COPIED,
-            "relation": "rows that no fact matches are filtered when they come",
-            "streams by a column": NO_NAMES,
+            "relation": "rows that match no fact are filtered on arrival",
+            "streams by a column": _NO_NAMES,
         },
     ),
     Feature(
@@ -159,21 +159,24 @@ _ORDER, _UNMATCHED, _FIRST = (
 
 EXCLUSIVE: dict[tuple[str, str], str] = {
     ("partial results", _ORDER): (
-        "which members a result has would depend on the order of all of them"
+        "which members a partial result has would depend on the order of all of them"
     ),
     **{
-        (_UNMATCHED, feature): "the rows that are not compared for lack of time may have a match"
+        (_UNMATCHED, feature): "rows that are skipped for lack of time may have a match"
         for feature in ("`queue` with a rate", "`throttle` by work or time")
     },
     (_UNMATCHED, "row windows"): (
-        "such windows close with the rows that come, and not with time: use .within() instead"
+        "row windows close when rows arrive, not when time passes: use .within() instead"
     ),
     (_UNMATCHED, "importance (`weigh`)"): (
-        "a result is as important as the least of its members, and these have none"
+        "only results have an importance, and unmatched rows are in none"
     ),
-    (_UNMATCHED, "aggregates"): "aggregates are of results, and these rows are in none",
-    (_UNMATCHED, "`spill`"): "rows on disk find their matches later than their windows close",
-    (_FIRST, "`spill`"): "rows on disk make their results later than those that came after them",
+    (
+        _UNMATCHED,
+        "aggregates",
+    ): "aggregates are computed from results, and unmatched rows are in none",
+    (_UNMATCHED, "`spill`"): "rows on disk find their matches after their windows have closed",
+    (_FIRST, "`spill`"): "rows on disk make their results after rows that arrived later",
 }
 """Pairs of features that exclude each other, and why."""
 
@@ -187,18 +190,19 @@ RUNTIMES: dict[Runtime, str] = {
 
 NOT_IN: dict[tuple[str, Runtime], str] = {
     ("`spill`", "stream"): (
-        "Spark's state store (RocksDB) keeps the rows of a join on disk already: allow more rows"
-        " with .keep()"
+        "Spark's state store (RocksDB) is on disk already: allow more rows with .keep()"
     ),
     ("aggregates", "open"): (
-        "a session returns results as they are made, and .aggregate() needs all of them"
+        "a session returns results as they are made, and an aggregate needs all of them"
     ),
 }
 """Features that a runtime does not have, and why."""
 
-_RANKS_KEYS = "it ranks the keys that streams share, and these streams share none"
-_RANKS_ATTRIBUTES = "it ranks rows by columns that are equal, and these rows are matched without"
-_RANKS_BY_FACTS = "it ranks rows by columns that streams share, and these meet through facts"
+_RANKS_KEYS = "it ranks keys that all streams share, and these streams share none"
+_RANKS_ATTRIBUTES = "it ranks rows by equal columns, and these rows match by a condition"
+_RANKS_BY_FACTS = (
+    "it ranks rows by columns that streams share, and these are joined through a relation"
+)
 
 POLICIES: dict[str, Mapping[Kind, str]] = {
     "density": {},
@@ -210,17 +214,17 @@ POLICIES: dict[str, Mapping[Kind, str]] = {
     "output": dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
     "existence": {
         **dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
-        "streams by a column": NO_NAMES,
+        "streams by a column": _NO_NAMES,
     },
     "sketch": {
         "condition": _RANKS_ATTRIBUTES,
         "relation": _RANKS_BY_FACTS,
-        "streams by a column": NO_NAMES,
+        "streams by a column": _NO_NAMES,
     },
     "pairwise": {
         "condition": _RANKS_ATTRIBUTES,
         "relation": _RANKS_BY_FACTS,
-        "streams by a column": NO_NAMES,
+        "streams by a column": _NO_NAMES,
     },
 }
 """For each policy the kinds of joins that it is not for, and why."""
@@ -233,14 +237,14 @@ def check(spec: Spec) -> None:
     for feature in said:
         if kind in feature.no:
             raise SpecError(
-                f"{feature.method} and {_METHOD[kind]} were both said, but {feature.no[kind]};"
+                f"{feature.method} cannot be combined with {_METHOD[kind]}: {feature.no[kind]};"
                 " leave one of them out"
             )
     for (one, other), reason in EXCLUSIVE.items():
         if _BY_NAME[one] in said and _BY_NAME[other] in said:
             raise SpecError(
-                f"{_BY_NAME[one].method} and {_BY_NAME[other].method} were both said, but {reason};"
-                " leave one of them out"
+                f"{_BY_NAME[one].method} cannot be combined with {_BY_NAME[other].method}:"
+                f" {reason}; leave one of them out"
             )
 
 
@@ -251,8 +255,8 @@ def check_runtime(spec: Spec, runtime: Runtime) -> None:
             others = [f".{other}()" for other in RUNTIMES if (name, other) not in NOT_IN]
             method = _BY_NAME[name].method
             raise SpecError(
-                f"{method} was said, which .{runtime}() does not have: {reason}; leave {method}"
-                f" out, or use {' or '.join(others)}"
+                f"{method} is not available in .{runtime}(): {reason}; leave {method} out, or use"
+                f" {' or '.join(others)}"
             )
 
 
@@ -263,7 +267,7 @@ def check_policy(spec: Spec, policy: Policy) -> None:
     if reason is not None:
         able = [name for name, no in POLICIES.items() if kind not in no]
         raise SpecError(
-            f"shed({policy.name!r}) and {_METHOD[kind]} were both said, but {reason}; use one of"
+            f"the policy {policy.name!r} does not fit this join: {reason}; use one of"
             f" {', '.join(map(repr, able))}"
         )
 
@@ -275,8 +279,8 @@ def support_table() -> str:
         "",
         "<!-- Written by `python -m streamshed.plan.capabilities`; do not edit. -->",
         "",
-        "Every cell holds for `replay`, for sessions (`open`) and on Spark (`stream`), but for what"
-        " is said below of single runtimes. A number refers to a reason below.",
+        "Every cell holds for `replay`, for sessions (`open`) and on Spark (`stream`), except for"
+        " the runtimes named at the end. A number refers to a reason below.",
         "",
         f"| | {' | '.join(KINDS)} |",
         f"|---|{'---|' * len(KINDS)}",

@@ -190,7 +190,7 @@ def _check_first(spec: Spec) -> None:
         return
     if spec.at_least is not None:
         raise SpecError(
-            f".first(per={spec.first.per!r}) and .partial() were both said, but a partial result "
+            f".first(per={spec.first.per!r}) cannot be combined with .partial(): a partial result "
             f"may have no row of {spec.first.per!r}; use .first(per='key'), or leave one out"
         )
 
@@ -199,13 +199,13 @@ def _check_waiting(spec: Spec) -> None:
     """Refuse a queue without the speed at which rows are taken, and the other way round."""
     if spec.queue_rows is not None and spec.speed is None:
         raise SpecError(
-            f".queue() says {spec.queue_rows}, but not how fast rows are taken, so that none would "
-            "wait; say both: add .throttle(rows_per_second=…), or leave .queue() out"
+            f".queue(): {spec.queue_rows} rows may wait, but nothing says how fast rows are taken; "
+            "add .throttle(rows_per_second=…), or leave .queue() out"
         )
     if spec.queue_rows is None and spec.speed is not None:
         raise SpecError(
-            f".throttle(): `rows_per_second` is {spec.speed}, but not how many rows may wait "
-            "until they are taken; say both: add .queue(rows=…), or leave .throttle() out"
+            f".throttle(): `rows_per_second` is {spec.speed}, but nothing says how many rows may "
+            "wait; add .queue(rows=…), or leave .throttle() out"
         )
 
 
@@ -214,8 +214,8 @@ def _check_shedding(spec: Spec) -> None:
     if spec.policy is not None and spec.budget is None and spec.queue_rows is None:
         said = f"column={spec.policy.column!r}" if isinstance(spec.policy, ByColumn) else ""
         raise SpecError(
-            f".shed({said or repr(spec.policy.name)}): the join may hold any number of rows, so "
-            "that none is ever shed; add a budget, as in .keep(rows=1000) or .keep(total=5000), or "
+            f".shed({said or repr(spec.policy.name)}): the join has no budget, so it never sheds "
+            "a row; add one, as in .keep(rows=1000) or .keep(total=5000), or "
             "leave .shed() out"
         )
 
@@ -224,7 +224,7 @@ def _check_through(spec: Spec) -> None:
     """Refuse keys that do not fit the relation's."""
     if spec.pairwise is not None:
         raise SpecError(
-            f".through() and .on({spec.pairwise}) were both said, but rows that meet through a "
+            f".through() cannot be combined with .on({spec.pairwise}): rows joined through a "
             "relation are not compared with each other; leave one of them out"
         )
     if isinstance(spec.condition, Equalities):
@@ -246,13 +246,13 @@ def _check_spilling(spec: Spec) -> None:
     """Refuse what joins that spill have no use for."""
     if spec.budget is None:
         raise SpecError(
-            ".spill(): the join may keep any number of rows, so that nothing is ever spilled; say "
-            "how many with .keep(total=…) or .keep(rows=…)"
+            ".spill(): the join has no budget, so it never spills; add one with .keep(total=…) or "
+            ".keep(rows=…)"
         )
     if spec.policy is not None:
         raise SpecError(
-            f".spill() and .shed({spec.policy.name!r}) were both said, but of rows that wait on "
-            "disk none has to leave; leave one of them out"
+            f".spill() cannot be combined with .shed({spec.policy.name!r}): rows are spilled to "
+            "disk instead of being evicted; leave one of them out"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from streamshed.arguments import PerStream
 from streamshed.conditions import SharedKey
 from streamshed.errors import InputError, SpecError, listed, suggestion
+from streamshed.plan.capabilities import FEATURES
 from streamshed.relations import Table
 from streamshed.spec import Spec, Through
 
@@ -23,10 +24,20 @@ def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, 
         return spec, data
     name = tables[0]
     streams = tuple(stream for stream in spec.streams if stream != name)
-    if len(tables) > 1 or not streams or spec.through_relation is not None:
+    if not streams:
         raise InputError(
-            f"{listed(tables)} are tables, but a join has one table or relation, and at least one "
-            "stream; join the tables to one table first"
+            f"the input {name!r} is a table, but a join needs at least one stream; give the rows "
+            "themselves instead of ss.table(…)"
+        )
+    if len(tables) > 1:
+        raise InputError(
+            f"the inputs {listed(tables)} are tables, but a join takes one; join the tables to one "
+            "table first"
+        )
+    if spec.through_relation is not None:
+        raise InputError(
+            f"the input {name!r} is a table, but .through() joins the streams through a relation "
+            "already; join the table with the relation first"
         )
     if name not in spec.streams:
         raise InputError(
@@ -38,18 +49,19 @@ def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, 
             f"{name!r} is a table, but tables are matched by a key that all inputs share; name it, "
             "as in .on('k')"
         )
-    if spec.unmatched:
-        raise SpecError(
-            f".unmatched(): {name!r} is a table, and rows that it has no match for leave the join "
-            "when they come; leave .unmatched() out, or join the results with the table afterwards"
-        )
+    for feature in FEATURES:
+        if feature.is_said(spec) and "relation" in feature.no:
+            raise SpecError(
+                f"{feature.method} cannot be combined with a table among the inputs, and {name!r} "
+                "is one; leave it out, or join the results with the table afterwards"
+            )
     relation = replace(data[name], name=name)
     key, columns = spec.key_of(name), relation.schema.names
     if missing := [column for column in key if column not in columns]:
         said = ", ".join(f"{stream}={spec.key_of(stream)[0]!r}" for stream in streams)
         raise InputError(
-            f"table {name!r} has no column {missing[0]!r}, which is to be its key; its columns are "
-            f"{listed(columns)}. Name the one that is, as in .on({said}, {name}={columns[0]!r})"
+            f"table {name!r} has no column {missing[0]!r}, which the join uses as its key; its "
+            f"columns are {listed(columns)}. Name its key, as in .on({said}, {name}={columns[0]!r})"
         )
     keys = {stream: spec.key_of(stream) for stream in streams}
     met = PerStream(named=tuple((stream, spec.key_of(name)) for stream in streams))

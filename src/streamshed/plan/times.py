@@ -82,8 +82,8 @@ def queue_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> QueuePlan | 
     gap, each = 1 / (spec.speed * second), spec.queue_per == "stream"
     if each and spec.by is not None:
         raise SpecError(
-            ".queue(): `per` is 'stream', but the streams are known only as they come; leave `per`"
-            " out, so that they share a queue"
+            ".queue(): `per` is 'stream', but the streams are known only as they appear; leave "
+            "`per` out, so that they share a queue"
         )
     return QueuePlan(spec.queue_rows, gap, policy.makes_sample, second, per_stream=each)
 

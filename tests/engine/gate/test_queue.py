@@ -173,7 +173,7 @@ def queued(ledger: Ledger) -> int:
                 .throttle(rows_per_second=1)
                 .plan({"a": SENSORS})
             ),
-            ["`per` is 'stream'", "known only as they come"],
+            ["`per` is 'stream'", "known only as they appear"],
         ),
         (lambda: ss.policies.Sketch(queue="x"), ["sketch: `queue` is 'x'", "'added'", "'paper'"]),
         (lambda: ss.policies.Pairwise(queue="x"), ["pairwise: `queue` is 'x'"]),

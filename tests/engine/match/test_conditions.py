@@ -252,12 +252,12 @@ def test_conditions_that_cannot_be(said: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda join: join.partial(), ".partial.. and .on.. by a condition"),
-        (lambda join: join.shed("sketch"), "'sketch'.* ranks rows by columns that are equal"),
-        (lambda join: join.shed("pairwise"), "'pairwise'.* ranks rows by columns that are equal"),
+        (lambda join: join.partial(), ".partial.. cannot be combined with .on.. by a condition"),
+        (lambda join: join.shed("sketch"), "'sketch'.* ranks rows by equal columns"),
+        (lambda join: join.shed("pairwise"), "'pairwise'.* ranks rows by equal columns"),
         (
             lambda join: join.through(pa.table({"x": [1], "y": [2]}), a="x", b="y"),
-            ".through.. and .on.near.* were both said",
+            ".through.. cannot be combined with .on.near",
         ),
     ],
 )
