@@ -57,8 +57,8 @@ def join(*streams: str, by: str | None = None) -> Join:
     if by is not None:
         if streams:
             raise SpecError(
-                f"join(): the streams {listed(map(str, streams))} are named, and the column {by!r} "
-                "is to name streams too; give one or the other"
+                f"join(): the streams {listed(map(str, streams))} and the column {by!r} are both "
+                "given; name the streams, or the column that names them"
             )
         return Join(Spec(streams=(), by=column_name(by, "join(): `by`")))
     check_names(streams)
@@ -86,10 +86,10 @@ class Join(Limited):
         """Set the key columns, the equalities or the condition by which rows match.
 
         Args:
-            columns: The key columns, of the same names in every stream; instead of them, or
-                besides, one of `near`, `cosine`, `inner_product` and `where`. Or equalities between
-                columns of two streams each, which together connect all streams.
-            by_stream: Or for every stream the name of its key column, or a list of names.
+            columns: The key columns, if they have the same names in every stream; instead of them
+                or in addition, one of `near`, `cosine`, `inner_product` and `where`. Or equalities
+                between columns of two streams each, which together connect all streams.
+            by_stream: Or the key column of every stream, or a list of its key columns.
 
         Example:
             >>> from streamshed import join
@@ -141,8 +141,8 @@ class Join(Limited):
             late: How far behind the clock a row may come and still be joined.
             clock: Whether the slowest stream sets the clock (`"min"`) or the fastest (`"max"`).
             idle: How far a stream may fall behind before the clock no longer waits for it.
-            ahead: Where a column tells streams apart: how far a row may be ahead of all others and
-                still move the clock on its own; the longest window and `late` unless you say it.
+            ahead: With `join(by=...)`: how far a row may be ahead of all others and still move the
+                clock on its own; by default the longest window plus `late`.
 
         Example:
             >>> from streamshed import join
@@ -401,7 +401,7 @@ time='ts')
         return self._with(through_relation=said)
 
     def weigh(self, *, column: str | Mapping[str, str]) -> Join:
-        """Set the importance of rows; a result is as important as the least of its members.
+        """Set the importance of rows; a result is as important as its least important member.
 
         Args:
             column: The column that holds a row's importance, a number of 0 or more, or a mapping
@@ -459,8 +459,8 @@ time='ts')
             every: The distance between the ends of two windows, which are multiples of it; `over`
                 by default.
             quantiles: Which quantiles to compute, each from 0 to 1.
-            wait: On Spark, how far a result may be behind the newest one: as far as windows and
-                lateness allow by default. Replay does not wait.
+            wait: On Spark, how far a result may be behind the newest one; by default as far as
+                windows and `late` allow. Replay does not wait.
 
         Example:
             >>> import pyarrow as pa, streamshed as ss

@@ -147,7 +147,7 @@ class Limited(Running):
             rows: The most rows that may wait. If there are more, the queue sheds the one that the
                 policy ranks lowest, or any at random if the policy is `random` or makes a sample.
             per: `"stream"` gives each stream a queue of so many rows, and lets the streams take
-                turns, which is not the order of time: allow for it by `within(…, late=…)`.
+                turns, which is not the order of time: allow for that with `within(…, late=…)`.
                 `"join"` lets all share one.
 
         Example:
@@ -179,7 +179,7 @@ class Limited(Running):
         conserve: bool = False,
         rule: Literal["work", "paper"] = "work",
     ) -> Self:
-        """Bound the work of a join, or the rows it takes; give one of the first four arguments.
+        """Limit the work of a join, or the rows it takes; give one of the first four arguments.
 
         If there is more work than allowed, an arriving row is compared only with those parts of the
         windows where most results are found (GrubJoin). Rows that arrive faster than the join takes
@@ -187,24 +187,24 @@ class Limited(Running):
 
         Args:
             what: `"keep up"`, for live data: a batch takes no longer than its rows take to come.
-            comparisons_per_second: The most comparisons of rows in a second of the join's time (in
-                a unit of time, where times are integers); in a join by equal columns, the most rows
+            comparisons_per_second: The most comparisons of rows per second of the join's time (per
+                unit of time, if times are integers); in a join by equal columns, the most rows
                 looked at and results made.
-            cpu: The part of a core's time that the join may take; on Spark each shard.
+            cpu: The share of a core that the join may use; on Spark, that each shard may use.
             rows_per_second: The most rows of all streams together that the join takes in a second.
                 The arguments below do not apply to it.
-            every: How often the join decides anew which parts it compares with.
+            every: How often the join chooses again which parts of the windows to search.
             part: The length of the parts into which windows are cut; a tenth of each window by
                 default.
             boost: Maximum growth of the work per adaptation.
-            sample: The part of arriving rows from which the join learns where results are found.
-            buffer: How many rows of each stream may wait while others are worked on; more are
+            sample: The share of arriving rows from which the join learns where results are found.
+            buffer: How many rows of each stream may wait while others are processed; more are
                 dropped.
             dropping: Drop rows at random instead, at the best rates: the baseline.
             conserve: Also evict stored rows that no arriving row will be compared with.
-            rule: How the part of the full join that is done is set anew: `"work"` goes by the work
-                that was done and was allowed, `"paper"` by the rows that were processed in time
-                alone (GrubJoin, section III-A).
+            rule: How the share of the full work is adapted: `"work"` compares the work done with
+                the work allowed, `"paper"` only looks at the rows processed in time (GrubJoin,
+                section III-A).
 
         Example:
             >>> import streamshed as ss
@@ -243,14 +243,14 @@ class Limited(Running):
         return self._with(throttled=throttle)
 
     def estimate(self, *, rate: float | None = None) -> Self:
-        """Say how many keys are followed, to estimate the results that shedding costs.
+        """Set how many keys the join follows to estimate the results that shedding costs.
 
         Args:
-            rate: The part of all keys (of all rows, where streams share no key) that is followed at
-                least; a join begins by following all of them, and goes on with those that make most
-                results. With 1 what is missed is known exactly, with 0 nothing is estimated.
-                Without it, as many as fit into a sample of about 5 % of the memory of the rows
-                kept, or a few hundred kilobytes.
+            rate: The smallest share of the keys (of the rows, where streams share no key) to
+                follow. The join starts by following all of them and continues with those that make
+                most results. With 1, missed results are known exactly; with 0, nothing is
+                estimated. By default, as many as fit into about 5 % of the memory of the rows kept,
+                or a few hundred kilobytes.
 
         Example:
             >>> from streamshed import join

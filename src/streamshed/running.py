@@ -99,11 +99,11 @@ class Running:
         Args:
             data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
             more: Not allowed; name several inputs.
-            order: `"time"` joins the rows of tables and frames in the order of their time, however
-                they stand; `"arrival"` as they stand, so that rows may come late. Readers,
-                iterators and Parquet files are always read as they stand.
-            shards: The number of parts in which the join is done, each in a thread, with its part
-                of the budget: what Spark makes with as many shards. One, unless said.
+            order: `"time"` sorts the rows of tables and frames by time; `"arrival"` takes them as
+                they stand, so that rows may come late. Readers, iterators and Parquet files are
+                always read as they stand.
+            shards: The number of shards, 1 by default: each runs in a thread of its own with its
+                part of the budget, and makes what a shard makes on Spark.
             streams: Or the input of each stream.
         """
         given = self._named_inputs(data, more, streams, "replay")
@@ -128,7 +128,7 @@ class Running:
             data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
             more: Not allowed; name several inputs.
             order: The order of the rows of tables and frames; see `replay`.
-            shards: The number of parts in which the join is done; see `replay`.
+            shards: The number of shards; see `replay`.
             streams: Or the input of each stream.
         """
         given = self._named_inputs(data, more, streams, "replay_batches")
@@ -151,7 +151,7 @@ class Running:
             data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
             more: Not allowed; name several inputs.
             order: The order of the rows of tables and frames; see `replay`.
-            shards: The number of parts in which the join is done; see `replay`.
+            shards: The number of shards; see `replay`.
             streams: Or the input of each stream.
         """
         given = self._named_inputs(data, more, streams, "count")
@@ -172,19 +172,19 @@ class Running:
         order: Literal["time", "arrival"] = "time",
         **streams: Any,
     ) -> Tuning:
-        """Try policies and budgets on an archive, and recommend one for a wanted recall.
+        """Try policies and budgets on an archive, and recommend the smallest for a recall.
 
         Args:
             data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
             more: Not allowed; name several inputs.
-            recall: The part of all results that is wanted.
+            recall: The share of all results that you want.
             policies: The policies to try; by default up to five that fit the join.
-            budgets: Rows of all streams together to try; by default six parts of the most rows
-                that the join holds without a budget.
-            sample: The part of all keys to try them on; by default all, or as many as take about a
+            budgets: The budgets to try, in rows of all streams together; by default six fractions
+                of the most rows that the join holds without a budget.
+            sample: The share of the keys to replay; by default all, or as many as take about a
                 minute.
-            sampled: The part of all keys that the archive has, if it is a sample by itself, as
-                `streamshed sample` takes one; budgets and memory are told for all keys.
+            sampled: The share of all keys that the archive has, if it is itself a sample, as from
+                `streamshed sample`; budgets and memory are scaled to all keys.
             order: The order of the rows of tables and frames; see `replay`.
             streams: Or the input of each stream.
 
@@ -253,17 +253,16 @@ class Running:
         Args:
             data: The one DataFrame, with `join(by=...)`; or a mapping from streams to DataFrames.
             more: Not allowed; name several DataFrames.
-            shards: The number of parts in which the join is done; by default that of the
-                partitions, `spark.sql.shuffle.partitions`, and 16 at most.
+            shards: The number of shards; by default `spark.sql.shuffle.partitions`, but at most 16.
             late_to: A folder for the rows that come too late, one Parquet file for each batch and
                 shard: a path that all executors can write to, or a URI (`s3://...`).
-            rates: How many rows of each stream come, relative to the others, where streams share no
-                key: rows are copied to several shards then. As many of each, unless said.
-            resume: A savepoint, the folder that `streamshed savepoint` has written, whose rows the
-                join begins with. The query has a new checkpoint, and its sources begin where those
-                of the savepoint stood; once it has done a batch its own checkpoint counts.
-            streams: Or the DataFrame of each stream. If some stream, one that does not, or what
-                `table` returns, is a table whose rows match at any time.
+            rates: The relative rates of the streams, equal by default. Joins whose streams share no
+                key copy rows to several shards, and use the rates to copy as few as possible.
+            resume: A savepoint to start with, the folder that `streamshed savepoint` wrote. Give
+                the query a new checkpoint, and start its sources where those of the savepoint
+                stood. After the first batch, the query continues from its own checkpoint.
+            streams: Or the DataFrame of each stream. If others stream, a DataFrame that does not,
+                or what `table` returns, is a table whose rows match at any time.
         """
         given = _with_frames_as_tables(self._named_inputs(data, more, streams, "stream"))
         runtime = importlib.import_module("streamshed.spark.streaming")
