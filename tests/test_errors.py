@@ -28,7 +28,7 @@ def test_errors_are_value_errors():
         (lambda: join("a", "a"), ["'a'", "twice", "own name"]),
         (lambda: join("a", "time"), ["'time'", "time of completion", "another name"]),
         (lambda: join("a", "members"), ["'members'", "another name"]),
-        (lambda: join("a", "b", by="c"), ["'a', 'b'", "'c'", "one or the other"]),
+        (lambda: join("a", "b", by="c"), ["'a', 'b'", "'c'", "are both given"]),
         (lambda: join(by=""), ["`by`", "''", "name of a column"]),
         (lambda: join(*map(str, range(65))), ["65", "64", "join(by='sensor')"]),
         # on
