@@ -3,7 +3,7 @@
 Every cell of policies and budgets is a run of the join over the archive, and its recall is that of
 its results against those of the join without a budget. The loop is compiled and holds no lock of
 Python's, so that runs go side by side in threads. What a join makes while its windows fill for the
-first time is left out: a budget is not felt yet.
+first time is left out, as a budget is not felt yet; and so is the time in which policies learn.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from streamshed.engine.operator import Operator
 from streamshed.errors import InputError, SpecError, StreamshedError, listed
 from streamshed.estimates import Share
 from streamshed.join import Join, spec_of
+from streamshed.kernels.core import NEWEST
 from streamshed.ledger import Keys, Ledger
 from streamshed.plan.capabilities import POLICIES, kind_of
 from streamshed.plan.plan import Plan
@@ -265,7 +266,9 @@ class _Run:
 
     ledger: Ledger
     made: npt.NDArray[np.float64]
-    """Results made in each part of the archive, from when the windows are full."""
+    """Results made in each part of the archive."""
+    newest: npt.NDArray[np.int64]
+    """The newest time at the end of each part."""
     peak: int
     seconds: float
 
@@ -368,16 +371,28 @@ class _Archive:
         spec = self.spec
         if policy is not None and rows is not None:
             spec = replace(spec, budget=Budget(None, rows), policy=by_name(policy))
-        made, stored, started = [0], [0], time.thread_time()
+        made, newest, stored, started = [0], [0], [0], time.thread_time()
 
         def watch(operator: Operator) -> None:
             made.append(operator.made)
+            newest.append(int(operator.core.numbers[NEWEST]))
             stored.append(int(operator.core.pools["held"].sum()))
 
         ledger = count(spec, self.tables, "arrival", watch, self.chunk)
         peak = max(*stored, sum(stream.stored for stream in ledger.streams.values()))
         seconds = time.thread_time() - started
-        return _Run(ledger, np.diff(np.array(made, np.float64)), peak, seconds)
+        made_by_part = np.diff(np.array(made, np.float64))
+        return _Run(ledger, made_by_part, np.array(newest[1:], np.int64), peak, seconds)
+
+    def filling(self, exact: _Run) -> int:
+        """The parts at the beginning of the archive in which windows fill and policies learn.
+
+        At least half of it, and the longest window, but at most three quarters.
+        """
+        parts = exact.made.size
+        windows = [stream.window for stream in self.plan.streams if stream.window is not None]
+        full = exact.newest[:1] + max(windows, default=0)
+        return int(np.clip(np.searchsorted(exact.newest, full)[0], parts // 2, 3 * parts // 4))
 
     def nbytes(self, ledger: Ledger, rows: int) -> int:
         """The memory of a join of all keys that holds so many rows of those here."""
@@ -405,7 +420,7 @@ class _Archive:
             policy,
             rows,
             self.nbytes(run.ledger, min(here, exact.peak)),
-            _recall(run.made, exact.made),
+            _recall(run.made, exact.made, self.filling(exact)),
             _keys(run.ledger.keys),
             run.seconds,
         )
@@ -420,13 +435,13 @@ def _mixed(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         )
 
 
-def _recall(made: npt.NDArray[np.float64], exact: npt.NDArray[np.float64]) -> Share:
+def _recall(made: npt.NDArray[np.float64], exact: npt.NDArray[np.float64], filling: int) -> Share:
     """The part that was made, with the interval of a jackknife over parts of the archive.
 
-    The first parts, in which windows fill, are left out where enough remain.
+    The first parts, in which windows fill, are left out unless all results are in them.
     """
     blocks = min(made.size, exact.size)
-    first = blocks // 4 if exact[blocks // 4 :].sum() > 0 else 0
+    first = filling if exact[filling:].sum() > 0 else 0
     some, all_ = made[first:blocks], exact[first:blocks]
     value = float(some.sum() / all_.sum()) if all_.sum() else 1.0
     kept = all_.sum() - all_

@@ -24,6 +24,14 @@ def test_the_same_seed_gives_the_same_streams_in_order_of_time() -> None:
         assert table["ts"].to_pylist() == sorted(table["ts"].to_pylist())
 
 
+def test_wide_rows_are_the_same_rows_with_long_texts() -> None:
+    wide = FunnelWorkload(sessions=100, minutes=15, wide=True, seed=3).tables()
+    for name, table in SMALL.tables().items():
+        assert wide[name].drop_columns(["page", "agent"]).equals(table)
+        lengths = pc.add(pc.utf8_length(wide[name]["page"]), pc.utf8_length(wide[name]["agent"]))
+        assert 150 < pc.min(lengths).as_py() <= pc.max(lengths).as_py() < 250
+
+
 def test_clicks_and_orders_follow_impressions_of_their_session() -> None:
     tables = SMALL.tables()
     counts = [tables[name].num_rows for name in ("impressions", "clicks", "orders")]

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -30,14 +31,15 @@ def on_spark(seed: int, rows: int | None, policy: str, chart: Path) -> None:
     """Run the burst on Spark, and print how each join did."""
     from streamshed.demo import burst
 
-    workload = FunnelWorkload(BURST.sessions, BURST.minutes, BURST.burst, seed=seed)
+    workload = replace(BURST, seed=seed)
     with _stage() as (tell, show):
         outcomes, truth = burst.run(workload, rows, policy, tell, show)
     first, last = workload.bursting[0] * burst.PACE, (workload.bursting[-1] + 1) * burst.PACE
     columns: dict[str, Callable[[Outcome], str]] = {
         "join": lambda one: one.name + (f" ({one.note})" if one.note else ""),
         "furthest behind": lambda one: f"{one.most('lag'):.1f} s",
-        "peak memory": lambda one: f"{one.most('memory') / 1e6:,.0f} MB",
+        "memory: start": lambda one: f"{one.samples[0].memory / 1e6:,.0f} MB",
+        "peak": lambda one: f"{one.most('memory') / 1e6:,.0f} MB",
         "peak rows held": lambda one: f"{one.most('held'):,}",
         "results: end of burst": lambda one: f"{one.at(last).results:,}",
         "end of input": lambda one: f"{one.at(workload.minutes * burst.PACE).results:,}",
@@ -51,7 +53,8 @@ def on_spark(seed: int, rows: int | None, policy: str, chart: Path) -> None:
         f" {first:.0f} to {last:.0f}, {workload.burst} times as many per second. Up to the end of"
         f" the burst there are {due:,} results, in all {truth.results[-1]:,}; an exact join has to"
         f" hold {truth.peak:,} rows.",
-        "Memory is the resident memory of all processes of a join, Java included. The rows held by"
+        "Memory is the resident memory of all processes of a join, Java included, after its first"
+        " batch and at its peak; ours has Python workers besides. The rows held by"
         " Spark's own join include the pairs that its first join hands to its second. True recall"
         " compares with the exact results of the rows processed so far.",
         *verdict(outcomes),
@@ -71,7 +74,7 @@ def in_process(
     policies: Sequence[str], seed: int, rows: int | None, minutes: int, chart: Path
 ) -> None:
     """Run the burst in this process, and print what each policy kept."""
-    workload = FunnelWorkload(BURST.sessions // 2, minutes, BURST.burst, seed=seed)
+    workload = replace(BURST, sessions=BURST.sessions // 2, minutes=minutes, wide=True, seed=seed)
     with _stage() as (tell, _):
         outcomes, truth = here.run(policies or here.POLICIES, rows, workload, seed, tell)
     budget = rows or truth.peak // 3
@@ -88,12 +91,11 @@ def in_process(
         f"{truth.rows[-1]:,} rows in {minutes} minutes of stream time, {workload.burst} times as"
         f" many per minute in the middle {len(workload.bursting)}. An exact join has to hold"
         f" {truth.peak:,} rows; the others have a budget of {budget:,}. Memory is what the join"
-        " itself holds, including its sample for the estimate.",
+        " itself holds: rows of about 230 bytes, its tables, what a policy has learned, and the"
+        " sample for the estimate. The narrower your rows, the less a budget of rows saves.",
         "A result needs an impression, a click and an order of one session. 'random' and 'oldest'"
         " evict rows one by one, so a result survives only if all its rows do. 'density', the"
         " default, evicts whole sessions that are unlikely to end in an order.",
-        "These rows are small, so that what a policy notes of each weighs much; the wider the rows,"
-        " the closer memory follows the rows held.",
     ]
     _end(outcomes, columns, said, "results", "{:,} results")
     figures = {"held": "rows held", "memory": "memory in MB", "results": "results"}

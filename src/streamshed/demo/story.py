@@ -70,8 +70,12 @@ class Outcome:
 
     @property
     def recall(self) -> str:
-        """The part of the results that was made, in truth."""
-        return f"{100 * self.last.results / self.last.due:.1f} %" if self.last.due else ""
+        """The part of the results that was made, in truth.
+
+        What is due of a part of a minute is interpolated, so that a little more may be made.
+        """
+        last = self.last
+        return f"{min(100.0, 100 * last.results / last.due):.1f} %" if last.due else ""
 
     @property
     def told(self) -> str:

@@ -17,6 +17,25 @@ from streamshed.errors import StreamshedError
 
 _MINUTE = 60_000_000
 """Microseconds."""
+_TEXTS = (
+    (
+        "page",
+        pa.array(
+            f"https://shop.example/department/{n % 7}/shelf/{n % 83}/product-{7919 * n:08d}"
+            f"?campaign=autumn&banner={n % 13}"
+            for n in range(997)
+        ),
+    ),
+    (
+        "agent",
+        pa.array(
+            "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) "
+            f"Chrome/{100 + n}.0.{6000 + n}.{n} Safari/537.36"
+            for n in range(40)
+        ),
+    ),
+)
+"""Columns of wide rows, and the values that they have."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +51,8 @@ class FunnelWorkload:
         burst: how many times as many begin in a minute of the middle third.
         shoppers: the share of sessions that click, on two impressions of five, and order, after
             three clicks of ten; the others click on one impression of a hundred, and never order.
+        wide: whether rows also have `page` and `agent`, as in the logs of a shop: an address and
+            the name of a browser, together about 200 bytes.
         seed: of all randomness.
 
     Examples:
@@ -46,6 +67,7 @@ class FunnelWorkload:
     minutes: int = 20
     burst: int = 1
     shoppers: float = 0.1
+    wide: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -66,7 +88,8 @@ class FunnelWorkload:
 
         Returns:
             For each stream, in time order: `session` (int64), `ts` (timestamp in microseconds, UTC,
-            beginning with 1970), and `ad` (int64) or, of orders, `price` (float64).
+            beginning with 1970), and `ad` (int64) or, of orders, `price` (float64); where they are
+            wide also `page` and `agent` (strings).
         """
         random = np.random.default_rng([self.seed, 3])
         begin = [self.sessions * (self.burst if m in self.bursting else 1) for m in self._minutes]
@@ -101,6 +124,8 @@ class FunnelWorkload:
         order = within[np.argsort(seconds[within], kind="stable")]
         times = pa.array((seconds[order] * 1e6).astype(np.int64)).cast(pa.timestamp("us", "UTC"))
         columns = {name: values[order] for name, values in more.items()}
+        if self.wide:
+            columns |= {name: texts.take(session[order] % len(texts)) for name, texts in _TEXTS}
         return pa.table({"session": session[order], "ts": times, **columns})
 
     def by_minute(self) -> Iterator[dict[str, pa.Table]]:

@@ -28,10 +28,10 @@ def test_results_after_the_first_half_are_those_of_the_second():
 
 
 def test_tuning_has_its_bars(monkeypatch):
-    monkeypatch.setattr(jobs, "SESSIONS", 600)
     monkeypatch.setattr(jobs, "POLICIES", ("oldest",))
     told = []
-    seconds, *points = jobs._tuning(10, told.append)
+    monkeypatch.setattr(jobs, "MINUTES", 40)
+    seconds, *points = jobs._tuning(150, told.append)
     assert seconds.holds
     assert [one.bar for one in points] == [2.0, 2.0, 2.0]
     assert told
