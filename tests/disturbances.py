@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pyspark import TaskContext
 
 from streamshed.spark.cluster_join import ClusterProcessor
-from streamshed.spark.processor import ACCOUNTS, JoinProcessor
+from streamshed.spark.processor import JoinProcessor
 
 Moment = Literal["before", "within", "after"]
 
@@ -70,8 +70,14 @@ class _Disturbed:
     ) -> Iterator[Any]:
         self._now("before")
         for row in super().handleInputRows(key, rows, timerValues):
-            self._now("after" if row.kind[0] == ACCOUNTS else "within")
+            if row.counts[0] is not None:  # the last, with the shard's accounts
+                self._now("after")
             yield row
+
+    def results(self, *args: Any) -> Iterator[Any]:
+        for results in super().results(*args):
+            self._now("within")
+            yield results
 
     def _now(self, moment: Moment) -> None:
         for disturbance in self.disturbances:

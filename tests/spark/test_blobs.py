@@ -11,7 +11,7 @@ import streamshed as ss
 from state_handle import Handle
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.spark.blobs import BLOB_BYTES, Pack, pieces
-from streamshed.spark.processor import ACCOUNTS, RESULTS, JoinProcessor
+from streamshed.spark.processor import JoinProcessor
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.store import PART
 
@@ -49,8 +49,8 @@ def test_wide_rows_and_results_are_in_small_blobs() -> None:
     arrived = pa.Table.from_batches(once).to_pandas()
     made: list[pd.DataFrame] = []
     for frame in processor.handleInputRows((0,), iter([arrived]), None):
-        made.append(frame if frame.kind[0] == ACCOUNTS else frame.assign(rows=[len(frame.rows[0])]))
-    sizes = [frame.rows[0] for frame in made if frame.kind[0] == RESULTS]
+        made.append(frame.assign(rows=[len(frame.rows[0])]))
+    sizes = [frame.rows[0] for frame in made]
     assert max(sizes) <= BLOB_BYTES + SLACK
     assert sum(sizes) >= count**2 * 400_000
     assert made[-1].counts[0][0] == count**2

@@ -17,6 +17,7 @@ from streamshed.engine.checkpoint import BLOCK, ArrayLog
 from streamshed.engine.ingest import merged
 from streamshed.engine.match.running_relation import Index, RunningRelation
 from streamshed.engine.operator import Block
+from streamshed.engine.saving import head_of
 from streamshed.plan.capabilities import FEATURES, KINDS, POLICIES, Kind
 from streamshed.plan.plan import Plan
 from streamshed.spark import shared_memory, store
@@ -185,6 +186,58 @@ def test_names_of_streams_are_written_once() -> None:
             now += size
         medians.append(float(np.median(found[1:])))
     assert medians[1] < 1.5 * medians[0] + 10_000
+
+
+class CountingHandle(Handle):
+    """The state of a shard that counts the messages to it."""
+
+    messages = 0
+
+    def getValue(self, key):  # noqa: N802 - Spark's name
+        self.messages += 1
+        return super().getValue(key)
+
+    def updateValue(self, key, value):  # noqa: N802 - Spark's name
+        self.messages += 1
+        super().updateValue(key, value)
+
+    def removeKey(self, key):  # noqa: N802 - Spark's name
+        self.messages += 1
+        super().removeKey(key)
+
+
+@pytest.mark.parametrize("carried", [store.CARRIED, 6_000])  # all that is held, or a part
+def test_batches_of_few_rows_take_few_messages(carried: int, monkeypatch) -> None:
+    """What is carried and bundled is read again whole, and what nobody needs is removed."""
+    monkeypatch.setattr(store, "CARRIED", carried)
+    plan = SHARED.within(300, time="ts").plan(dict.fromkeys("abc", SCHEMA))
+    handle, random, bundles = CountingHandle(), np.random.default_rng(1), set()
+    for batch in range(40):
+        state = store.Store(handle, ONE).open(plan)
+        parts = [rows(random, 30, 50, 30 * batch) for _ in "abc"]
+        read = [state.join.read(i, some) for i, some in enumerate(parts)]
+        for _ in state.join.process(merged(read)):
+            pass
+        store.Store(handle, ONE).save(state)
+        placed = state.placed
+        assert {key[:2] for key in handle.values} == placed.parts.keys()
+        assert placed.bundles.keys() <= placed.parts.keys()
+        bundles |= placed.bundles.keys()
+        found = store.snapshot_of(handle.iterator())
+        head = head_of(state.join)
+        assert found.head.arrays.keys() == head.arrays.keys()
+        assert all((found.head.arrays[name] == head.arrays[name]).all() for name in head.arrays)
+        assert found.segments.keys() == {
+            (position, number)
+            for position, payload in enumerate(state.join.payload)
+            for number in payload.sealed
+        }
+        if batch % 7 == 6:
+            store._live.clear()
+    if carried > 6_000:
+        assert handle.messages == 2 * 40
+    else:
+        assert 0 < len(placed.bundles) < len(bundles)
 
 
 # -- from worker to worker ------------------------------------------------------------------------

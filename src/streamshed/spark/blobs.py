@@ -24,6 +24,7 @@ from streamshed.shards import shards_by_key, split
 from streamshed.spark.changes import CHANGES
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
+from streamshed.spark.workers import begin_task
 
 PACKED = "shard long, stream int, part int, number int, newest long, rows binary"
 """A blob: its shard and stream, its place in the order of the stream's rows in the batch, and the
@@ -89,6 +90,7 @@ class Pack:
         from pyspark import TaskContext
 
         self.kernels.adopt()
+        begin_task()
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
         numbers = itertools.count()
@@ -207,6 +209,7 @@ class Unpack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack the blobs of one part."""
+        begin_task()
         for batch in batches:
             for blob in batch.column("rows"):
                 yield from_ipc(blob.as_buffer())

@@ -180,18 +180,16 @@ def _summaries(frame: DataFrame) -> DataFrame:
     parts = frame.select(
         f.col("key.*"),
         f.col("user_map_key.*"),
-        f.col("user_map_value.bytes").alias("bytes"),
+        f.col("user_map_value.*"),
     )
     return parts.groupBy(parts.columns[0]).applyInArrow(_summary, "summary string")
 
 
 def _summary(entries: pa.Table) -> pa.Table:
     """What the state of one shard says."""
-    shard, *key, some = (column.to_pylist() for column in entries.columns)
-    snapshot = snapshot_of(
-        ((stream, number, part), blob)
-        for stream, number, part, blob in zip(*key, some, strict=True)
-    )
+    shard, *key, about, some = (column.to_pylist() for column in entries.columns)
+    values = zip(about, some, strict=True)
+    snapshot = snapshot_of(zip(zip(*key, strict=True), values, strict=True))
     counts = snapshot.head.arrays[f"{CORE}counts"].reshape(-1, FATES).tolist()
     said = {
         "shard": shard[0],

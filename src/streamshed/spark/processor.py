@@ -30,14 +30,13 @@ from streamshed.spark.savepoint import Held, Resumed
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
 from streamshed.spark.store import Begin, Store
+from streamshed.spark.workers import begin_task
 
-RESULTS, ACCOUNTS = 0, 1
 OUTPUT = (
-    "kind int, rows binary, counts array<long>, sampled array<double>, importance double,"
-    " paced array<double>"
+    "rows binary, counts array<long>, sampled array<double>, importance double, paced array<double>"
 )
-"""Blobs of results, and for each shard and batch its accounts, what its sample says, how important
-its results are, and what its throttle is."""
+"""Blobs of results, and with the last of a shard and batch, or alone, the shard's accounts, what
+its sample says, how important its results are, and what its throttle is."""
 
 TOTALS = (*ADDED, "comparisons", "shuffle_bytes", "written_bytes", "nanoseconds")
 """What the accounts hold before the counts of each stream; after them, `SHED_BY`. The last three
@@ -123,6 +122,7 @@ class JoinProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Process the blobs of one shard in one batch."""
         self.kernels.adopt()  # not before: Spark opens the state on the driver too, without files
+        begin_task()
         label = int(key[0])
         came = [row for frame in rows for row in frame.itertuples(index=False)]
         blobs = sorted(
@@ -137,10 +137,13 @@ class JoinProcessor(StatefulProcessor):
             blobs = [blob for blob in blobs if blob[0] != CHANGES]
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         late_before = _late(state.join.ledger())
+        blob: bytes | None = None
         with state.join.timed():
             for results in self.results(label, state.join, blobs, late):
                 for piece in pieces(self._weighed(results, state.join)):
-                    yield made(RESULTS, rows=to_ipc(piece))
+                    if blob is not None:
+                        yield made(rows=blob)
+                    blob = to_ipc(piece)
             if late is not None:
                 late.close()
             written = self.store.save(state)
@@ -152,7 +155,7 @@ class JoinProcessor(StatefulProcessor):
         counts = _accounts(state.join, ledger, received, written, spent)
         told = {"sampled": _sampled(state.join), "importance": ledger.importance}
         paced = None if ledger.throttle is None else [ledger.throttle, ledger.capacity]
-        yield made(ACCOUNTS, counts=counts, paced=paced, **told)
+        yield made(rows=blob, counts=counts, paced=paced, **told)
 
     def results(
         self,
@@ -213,13 +216,13 @@ class JoinProcessor(StatefulProcessor):
         assert not self.held, "a shard was given rows of a savepoint, and no batch"
 
 
-def made(kind: int, **told: Any) -> pd.DataFrame:
+def made(**told: Any) -> pd.DataFrame:
     """A row of the output, of which some columns are told.
 
     Spark sends each DataFrame to Java as soon as it is made, but all plain rows of a shard at once.
     """
     nothing = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced"))
-    return pd.DataFrame([{"kind": kind, **(nothing | told)}], dtype=object)
+    return pd.DataFrame([nothing | told], dtype=object)
 
 
 def _late(ledger: Ledger) -> dict[object, int]:

@@ -97,7 +97,7 @@ def write_savepoint(
     heads = []
     for shard, label in enumerate(labels):
         entries = state.where(f.col("shard") == label).toLocalIterator()
-        snapshot = snapshot_of((tuple(row.key), row.value.bytes) for row in entries)
+        snapshot = snapshot_of((tuple(row.key), tuple(row.value)) for row in entries)
         heads.append(snapshot.head)
         for (position, number), held in stored_rows(snapshot):
             folder = f"{root}/rows/{position}"

@@ -3,6 +3,11 @@
 After each batch the state store has a new token. A running join, in this worker or in the shared
 memory of this machine, is used only if it carries the very token that the state store has: what a
 failed attempt leaves behind, nobody will ever ask for.
+
+Each value that is read, written or removed is a message to Java and an answer, and takes a few
+milliseconds whatever its size. So what a batch of few rows has to write is carried along in the
+value of the head, until it is enough for a value of its own, a bundle. A batch then reads one value
+and writes one.
 """
 
 from __future__ import annotations
@@ -41,6 +46,80 @@ _LOG = "log"
 """Where the head says how to read the log of the arrays."""
 PART = 1 << 18
 """Bytes that are written at once: Java's memory takes large arrays badly."""
+CARRIED = 1 << 16
+"""Bytes that the head's value carries along at most."""
+_BUNDLE = -4
+"""What stands for the position of an input in the names of bundles."""
+
+Entry = tuple[tuple[int, int, int], tuple[str, bytes]]
+"""What the state store has under a key: the head's first part says what it is about."""
+
+
+@dataclass
+class Placed:
+    """Where the segments of a shard are in the state store."""
+
+    parts: dict[SegmentName, int] = field(default_factory=dict)
+    """In how many parts those are that have values of their own, the head, and the bundles."""
+    carried: dict[SegmentName, bytes] = field(default_factory=dict)
+    """Those that the head carries along."""
+    bundles: dict[SegmentName, dict[SegmentName, tuple[int, int]]] = field(default_factory=dict)
+    """For each bundle what is still needed of it: where each segment begins, and its size."""
+
+    def said(self) -> dict[str, Any]:
+        """The same as JSON can say it; the bytes of what is carried follow the head's."""
+        return {
+            "parts": [(*name, count) for name, count in self.parts.items()],
+            "carried": [(*name, len(data)) for name, data in self.carried.items()],
+            "bundles": [
+                (number, [(*name, *place) for name, place in members.items()])
+                for (_, number), members in self.bundles.items()
+            ],
+        }
+
+    @classmethod
+    def read(cls, about: dict[str, Any], head: bytes) -> Placed:
+        """Where segments are, as the head's first part says.
+
+        Args:
+            about: what it is about.
+            head: its bytes.
+        """
+        carried = about.get("carried", [])  # not in states of the first releases
+        at = len(head) - sum(size for *_, size in carried)
+        placed = cls({(stream, number): count for stream, number, count in about["parts"]})
+        for stream, number, size in carried:
+            placed.carried[stream, number] = head[at : at + size]
+            at += size
+        for number, members in about.get("bundles", []):
+            placed.bundles[_BUNDLE, number] = {
+                (stream, segment): (start, size) for stream, segment, start, size in members
+            }
+        return placed
+
+    def bundled(self, number: int) -> tuple[SegmentName, pa.Buffer]:
+        """Make a bundle of all that is carried; returns its name and its bytes."""
+        name, at = (_BUNDLE, number), 0
+        self.bundles[name] = {}
+        for member, data in self.carried.items():
+            self.bundles[name][member] = at, len(data)
+            at += len(data)
+        data = b"".join(self.carried.values())
+        self.carried = {}
+        return name, pa.py_buffer(data)
+
+    def remove(self, name: SegmentName) -> SegmentName | None:
+        """Give up a segment; returns what has to be removed from the state store, if anything."""
+        if self.carried.pop(name, None) is not None:
+            return None
+        if name in self.parts:
+            return name
+        bundle = next(bundle for bundle, members in self.bundles.items() if name in members)
+        del self.bundles[bundle][name]
+        if self.bundles[bundle]:
+            return None
+        del self.bundles[bundle]
+        return bundle
 
 
 @dataclass
@@ -50,8 +129,8 @@ class Live:
     join: Operator
     folder: CacheFolder
     version: int = 0
-    parts: dict[SegmentName, int] = field(default_factory=dict)
-    """In how many parts each segment is in the state store, and the head."""
+    placed: Placed = field(default_factory=Placed)
+    """Where segments are in the state store."""
     log: ArrayLog = field(default_factory=ArrayLog)
     """The arrays as they are in the state store."""
     changes: int = 0
@@ -86,24 +165,32 @@ _live: dict[str, Live] = {}
 """The joins that this worker process has released and still has at hand, by token."""
 
 
-def snapshot_of(entries: Iterable[tuple[tuple[int, int, int], bytes]]) -> Snapshot:
+def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
     """The state of a shard, of the entries that the state store has of it."""
     return _state_of(entries)[0]
 
 
-def _state_of(
-    entries: Iterable[tuple[tuple[int, int, int], bytes]],
-) -> tuple[Snapshot, list[pa.RecordBatch]]:
+def _state_of(entries: Iterable[Entry]) -> tuple[Snapshot, list[pa.RecordBatch]]:
     """The state of a shard, and the changes of its relation that came with the batches so far."""
     found: dict[SegmentName, dict[int, bytes]] = {}
-    for (stream, number, part), some in entries:
+    about = ""
+    for (stream, number, part), (said, some) in entries:
         found.setdefault((stream, number), {})[part] = bytes(some)
-    head = found.pop(HEAD[:2])
-    snapshot = Snapshot(Head.from_bytes(b"".join(head[part] for part in range(len(head)))))
+        about = said or about
+    placed = Placed.read(json.loads(about), found[HEAD[:2]][0])
+    whole = {name: b"".join(of[part] for part in range(len(of))) for name, of in found.items()}
+    head = whole.pop(HEAD[:2])
+    carried = sum(map(len, placed.carried.values()))
+    if carried:  # at the end of the only part
+        head = head[:-carried]
+    snapshot = Snapshot(Head.from_bytes(head))
+    for bundle, members in placed.bundles.items():
+        data = whole.pop(bundle)
+        whole |= {name: data[start : start + size] for name, (start, size) in members.items()}
     log: dict[int, pa.RecordBatch] = {}
     changes: dict[int, pa.RecordBatch] = {}
-    for name, parts in found.items():
-        rows = from_ipc(b"".join(parts[part] for part in range(len(parts))))
+    for name, data in (whole | placed.carried).items():
+        rows = from_ipc(data)
         kind = {LOG: log, CHANGES: changes}.get(name[0])
         if kind is None:
             snapshot.segments[name] = rows
@@ -141,7 +228,7 @@ class Store:
             self.sharding.check(about["sharding"])
         token, lineage, version = about["token"], about["lineage"], about["version"]
         changed = tuple(about.get("changes", (0, NEVER)))
-        parts = {(stream, number): count for stream, number, count in about["parts"]}
+        placed = Placed.read(about, bytes(saved[1]))
         known = _live.pop(token, None)
         _live.clear()  # what is not asked for now has gone on elsewhere
         known = known if known is not None and known.join.plan == plan else None
@@ -158,16 +245,16 @@ class Store:
                 attach(join, left[0], cached.memory.open, left[1])
                 join.memory = cached.memory
                 log = ArrayLog.from_saved(left[1].head.numbers[_LOG], head_of(join).arrays)
-                return Live(join, cached, version, parts, log)
+                return Live(join, cached, version, placed, log)
         folder = CacheFolder.create(lineage)
         snapshot = self._read(folder, plan)
         log = ArrayLog.from_saved(snapshot.head.numbers[_LOG], snapshot.head.arrays)
         join = restore_operator(plan, snapshot, folder.memory)
-        return Live(join, folder, version, parts, log, *changed)
+        return Live(join, folder, version, placed, log, *changed)
 
     def _read(self, folder: CacheFolder, plan: Plan) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
-        snapshot, changes = _state_of((key, some) for key, (_, some) in self.state.iterator())
+        snapshot, changes = _state_of(self.state.iterator())
         if (streamed := changes_of(plan)) is not None:
             streamed.waiting.extend(changes)
         for name, rows in snapshot.segments.items():
@@ -184,38 +271,53 @@ class Store:
         told = replace(delta.head, numbers=numbers)
         head = replace(told, arrays={}).to_bytes()
         for name in (*delta.removed, *outdated):
-            for part in range(state.parts.pop(name)):
-                self.state.removeKey((*name, part))
+            self._remove(state.placed, name)
         written = len(head)
         came = {(CHANGES, state.changes + i): rows for i, rows in enumerate(state.came)}
         state.changes, state.came = state.changes + len(came), []
+        carried = state.placed.carried
         for name, rows in {**delta.segments, **entry, **came}.items():
             blob = ipc_buffer(rows, compressed=True)
-            written += blob.size
-            self._write(state, name, blob)
-        before = state.parts.get(HEAD[:2], 0)
-        self._write(state, HEAD[:2], pa.py_buffer(head))
-        for part in range(state.parts[HEAD[:2]], before):
+            if blob.size < CARRIED // 4:
+                carried[name] = blob.to_pybytes()
+            else:
+                written += self._write(state.placed, name, blob)
+        along = sum(map(len, carried.values()))
+        if along and (along > CARRIED or along + len(head) > PART):
+            written += self._write(state.placed, *state.placed.bundled(state.version))
+        before = state.placed.parts.get(HEAD[:2], 0)
+        self._write(state.placed, HEAD[:2], pa.py_buffer(head))
+        for part in range(state.placed.parts[HEAD[:2]], before):
             self.state.removeKey((*HEAD[:2], part))
         about = {
             "token": token,
             "lineage": state.lineage,
             "version": state.version,
             "sharding": self.sharding.recorded(),
-            "parts": [(*name, count) for name, count in state.parts.items()],
             "changes": (state.changes, state.latest),
+            **state.placed.said(),
         }
-        self.state.updateValue(HEAD, (json.dumps(about), head[:PART]))
+        small = b"".join(state.placed.carried.values())
+        written += len(small)
+        self.state.updateValue(HEAD, (json.dumps(about), head[:PART] + small))
         state.folder.write(state.join.shape, told.names_alone().to_bytes(), delta)
         state.folder.release(token)
         _live[token] = state
         return written
 
-    def _write(self, state: Live, name: SegmentName, blob: pa.Buffer) -> None:
-        """Write bytes in parts."""
+    def _write(self, placed: Placed, name: SegmentName, blob: pa.Buffer) -> int:
+        """Write bytes in parts; returns how many they are."""
         starts = range(0, blob.size, PART)
-        state.parts[name] = len(starts)
+        placed.parts[name] = len(starts)
         for part, start in enumerate(starts):
             some = blob.slice(start, min(PART, blob.size - start))
             if (*name, part) != HEAD:  # which is written last, with what it is about
                 self.state.updateValue((*name, part), ("", some.to_pybytes()))
+        return blob.size  # type: ignore[no-any-return]
+
+    def _remove(self, placed: Placed, name: SegmentName) -> None:
+        """Remove a segment, as far as it has values of its own."""
+        gone = placed.remove(name)
+        if gone is not None:
+            for part in range(placed.parts.pop(gone)):
+                self.state.removeKey((*gone, part))

@@ -33,7 +33,7 @@ from streamshed.spark.changes import without_frame
 from streamshed.spark.deferred import Deferred
 from streamshed.spark.hypercube import shards_of
 from streamshed.spark.late import checked_folder
-from streamshed.spark.processor import OUTPUT, RESULTS, JoinProcessor, shard_plans
+from streamshed.spark.processor import OUTPUT, JoinProcessor, shard_plans
 from streamshed.spark.progress import Budgets, observed
 from streamshed.spark.savepoint import held_rows, read_savepoint
 from streamshed.spark.settings import check_python, cores, partitions, use_rocksdb
@@ -212,7 +212,7 @@ def processed(
     names = [plan.by] if plan.by is not None else [stream.name for stream in plan.streams]
     budgets = Budgets(plan.budget, None if plan.memory is None else plan.memory.nbytes)
     accounts = observed(joined, names, budgets)
-    results = accounts.where(f.col("kind") == RESULTS).select("rows")
+    results = accounts.where(f.col("rows").isNotNull()).select("rows")
     schema = schema or result_schema(plan)
     return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))
 
