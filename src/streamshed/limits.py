@@ -120,7 +120,7 @@ class Limited(Running):
 
         Args:
             to: The folder for the files. Each run makes a folder of its own there, and removes it
-                at the end.
+                at the end. On Spark it is on a disk of each executor.
             deadline: How long after its time, in the join's own time, a result may still be made;
                 rows on disk that would make later results are shed.
 

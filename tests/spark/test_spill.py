@@ -1,15 +1,155 @@
-"""Spilling is refused on Spark, which keeps state on disk already."""
+"""Joins that spill on Spark make every result once, whoever goes on with a shard."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import streamshed as ss
+from state_handle import Handle
+from streamshed.engine.ingest import in_order_of_time, merged
+from streamshed.engine.operator import Block
+from streamshed.spark import shared_memory, spilling, store
+from streamshed.spark.sharding import Sharding
+
+ONE = Sharding(partitions=1)
+WINDOW = 400
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_memory, "_base", lambda: tmp_path / "cache")
+    monkeypatch.setattr(store, "_live", {})
+
+
+def rows(seed: int, size: int, start: int) -> pa.RecordBatch:
+    random = np.random.default_rng([seed, start])
+    times = np.sort(random.integers(start, start + size, size))
+    keys = random.integers(0, 40, size)
+    return pa.record_batch({"k": keys, "ts": times, "n": np.arange(start, start + size)})
+
+
+def joined(to: Path) -> ss.Join:
+    return ss.join("a", "b").on("k").within(WINDOW, time="ts").keep(total=120).spill(to=str(to))
+
+
+def exact(a: pa.Table, b: pa.Table) -> Counter:
+    found = duckdb.sql(
+        f"SELECT a.n, b.n FROM a JOIN b USING (k) WHERE abs(a.ts - b.ts) <= {WINDOW}"
+    )
+    return Counter(found.fetchall())
+
+
+@pytest.mark.parametrize("lost", ["nothing", "worker", "batch"])
+def test_nothing_is_lost_or_made_twice(lost: str, tmp_path, monkeypatch) -> None:
+    """Workers forget, and batches are done again from the state store as it was."""
+    monkeypatch.setattr(store, "PART", 700)  # so that files have several parts
+    parts = [(rows(1, 60, 60 * batch), rows(2, 60, 60 * batch)) for batch in range(20)]
+    plan = joined(tmp_path / "disk").plan({"a": parts[0][0].schema, "b": parts[0][1].schema})
+    handle, made, files = Handle(), Counter(), 0
+
+    def processed(batch: int) -> tuple[list[tuple[int, int]], store.Live]:
+        state = store.Store(handle, ONE).open(plan)
+        read = [in_order_of_time(state.join.read(i, some)) for i, some in enumerate(parts[batch])]
+        found = [*state.join.process(merged(read))]
+        if batch == len(parts) - 1:
+            found += [*state.join.finish()]
+        results = [state.join.results(f) for f in found if isinstance(f, Block)]
+        store.Store(handle, ONE).save(state)
+        state.join.ledger()
+        return [(r["a"]["n"], r["b"]["n"]) for some in results for r in some.to_pylist()], state
+
+    for batch in range(len(parts)):
+        if lost == "batch" and batch % 3 == 2:  # an attempt whose state is never committed
+            committed = dict(handle.values)
+            processed(batch)
+            handle.values = committed
+        results, state = processed(batch)
+        made.update(results)
+        kept = {key[1] for key in handle.values if key[0] == spilling.SPILLED}
+        files += len(kept)
+        memory = int(state.join.core.pools["held"].sum())
+        assert memory <= 120
+        if lost == "worker" and batch % 2:
+            store._live.clear()
+            del state
+    assert files > len(parts)  # most batches leave something on disk
+    a, b = (pa.Table.from_batches(side) for side in zip(*parts, strict=True))
+    assert made == exact(a, b)
+
+
+def test_folders_of_workers_that_are_gone_are_removed(tmp_path, monkeypatch) -> None:
+    schema = rows(1, 1, 0).schema
+    plan = joined(tmp_path).plan({"a": schema, "b": schema})
+    monkeypatch.setattr(spilling.socket, "gethostname", lambda: "here")
+    gone, other = (tmp_path / f"streamshed-worker-{host}-1-7" for host in ("here", "there"))
+    users = tmp_path / "streamshed-worker-here-notes"
+    for folder in (gone, other, users):
+        folder.mkdir()
+    own = spilling.on_this_worker(plan)
+    assert not gone.exists()
+    assert other.exists()
+    assert users.exists()
+    assert own == spilling.on_this_worker(plan)
+    assert Path(own.spill.to).parent == tmp_path
+    assert replace(own, spill=plan.spill) == plan
 
 
 @pytest.mark.spark
-def test_spilling_is_refused_with_the_way_out(spark) -> None:
-    rows = spark.createDataFrame([(1, 2)], "k long, ts long")
-    join = ss.join("a", "b").on("k").within(5, time="ts").keep(total=9).spill(to="/nowhere")
-    with pytest.raises(ss.SpecError, match=r"\.spill\(\).*RocksDB.*\.keep\(\)"):
-        join.stream(a=rows, b=rows)
+def test_a_query_that_spills_goes_on_after_a_restart(spark, tmp_path) -> None:
+    sides = {}
+    for name, seed in (("a", 1), ("b", 2)):
+        (tmp_path / name).mkdir()
+        sides[name] = [rows(seed, 300, 300 * batch) for batch in range(6)]
+        # Rows of keys of their own: while they come, there is time for what waits on disk.
+        for batch in range(6, 10):
+            filler = rows(seed, 300, 300 * batch)
+            alone = pa.array(np.arange(300) * 2 + seed + 10_000 * batch)
+            sides[name].append(filler.set_column(0, "k", alone))
+    join = joined(tmp_path / "disk")
+    results: list[tuple[int, int]] = []
+    for upto in (4, 10):
+        for name, batches in sides.items():
+            for number, some in enumerate(batches[:upto]):
+                path = tmp_path / name / f"{number:02d}.parquet"
+                if not path.exists():
+                    pq.write_table(pa.Table.from_batches([some]), path)
+        frames = {
+            name: spark.readStream.schema("k long, ts long, n long")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(tmp_path / name))
+            for name in sides
+        }
+        shared_memory.clear()
+        query = (
+            join.stream(frames, shards=2)
+            .selectExpr("a.n AS a", "b.n AS b")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "results"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        ledger = ss.spark.ledger(query)
+        assert ledger.spilled.written > 0
+        assert ledger.missed is None or ledger.shed_by == {}
+    results = [tuple(row) for row in spark.read.parquet(str(tmp_path / "results")).collect()]
+    a, b = (pa.Table.from_batches(side) for side in sides.values())
+    assert Counter(results) == exact(a, b)
+
+
+@pytest.mark.spark
+def test_what_joins_that_spill_cannot_do_on_spark(spark, tmp_path) -> None:
+    frames = {name: spark.createDataFrame([(1, 2, 3)], "k long, ts long, n long") for name in "ab"}
+    with pytest.raises(ss.InputError, match=r"\.spill\(\) and resume="):
+        joined(tmp_path).stream(frames, resume=str(tmp_path))
+    with pytest.raises(ss.SpecError, match=r"\.spill\(\) and \.aggregate\(\).*close"):
+        joined(tmp_path).aggregate("a.n", over=60).stream(frames)

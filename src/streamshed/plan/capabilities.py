@@ -189,9 +189,6 @@ RUNTIMES: dict[Runtime, str] = {
 """The methods that run a join, and where."""
 
 NOT_IN: dict[tuple[str, Runtime], str] = {
-    ("`spill`", "stream"): (
-        "Spark's state store (RocksDB) is on disk already: allow more rows with .keep()"
-    ),
     ("aggregates", "open"): (
         "a session returns results as they are made, and an aggregate needs all of them"
     ),

@@ -33,10 +33,11 @@ from streamshed.spark.store import Begin, Store
 from streamshed.spark.workers import begin_task
 
 OUTPUT = (
-    "rows binary, counts array<long>, sampled array<double>, importance double, paced array<double>"
+    "rows binary, counts array<long>, sampled array<double>, importance double,"
+    " paced array<double>, spilled array<double>"
 )
 """Blobs of results, and with the last of a shard and batch, or alone, the shard's accounts, what
-its sample says, how important its results are, and what its throttle is."""
+its sample says, how important its results are, what its throttle is, and what it has spilled."""
 
 TOTALS = (*ADDED, "comparisons", "shuffle_bytes", "written_bytes", "nanoseconds")
 """What the accounts hold before the counts of each stream; after them, `SHED_BY`. The last three
@@ -45,7 +46,7 @@ are those of a batch: bytes of rows that came, and of state that was written, an
 FATES = tuple(field.name for field in fields(StreamLedger))
 """What can become of rows."""
 
-SHED_BY = (*sorted(NAMED), ByColumn.name, "throttle")
+SHED_BY = (*sorted(NAMED), ByColumn.name, "throttle", "deadline")
 """The policies by which rows may be shed, and what else may."""
 
 
@@ -153,7 +154,11 @@ class JoinProcessor(StatefulProcessor):
             logger.warning("shard %s: %s", list(self.plans).index(label), said)
         received = sum(len(row.rows) for row in came)
         counts = _accounts(state.join, ledger, received, written, spent)
-        told = {"sampled": _sampled(state.join), "importance": ledger.importance}
+        told = {
+            "sampled": _sampled(state.join),
+            "importance": ledger.importance,
+            "spilled": _spilled(ledger),
+        }
         paced = None if ledger.throttle is None else [ledger.throttle, ledger.capacity]
         yield made(rows=blob, counts=counts, paced=paced, **told)
 
@@ -221,7 +226,7 @@ def made(**told: Any) -> pd.DataFrame:
 
     Spark sends each DataFrame to Java as soon as it is made, but all plain rows of a shard at once.
     """
-    nothing = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced"))
+    nothing = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced", "spilled"))
     return pd.DataFrame([nothing | told], dtype=object)
 
 
@@ -249,6 +254,14 @@ def _sampled(join: Operator) -> list[float] | None:
     keys = join.key_tally()
     counted = [] if keys is None else astuple(keys)
     return [join.sample_rate, *astuple(tally), *astuple(lately), *counted]
+
+
+def _spilled(ledger: Ledger) -> list[float] | None:
+    """What was spilled as plain numbers, delays added; None if nothing can be."""
+    spilled = ledger.spilled
+    if spilled is None:
+        return None
+    return [float(n) for n in astuple(replace(spilled, delay=spilled.delay * spilled.results))]
 
 
 def shard_plans(plan: Plan, sharding: Sharding) -> dict[int, Plan]:

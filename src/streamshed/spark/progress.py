@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamshed.errors import InputError
 from streamshed.estimates import Estimate, KeyTally, Tally
-from streamshed.ledger import Keys, Ledger, StreamLedger
+from streamshed.ledger import Keys, Ledger, Spilled, StreamLedger
 from streamshed.spark.late import late_warning, logger
 from streamshed.spark.processor import FATES, SHED_BY, TOTALS
 
@@ -36,7 +36,15 @@ _SAMPLED = ("rate", *(f"{when} {name}" for when in ("all", "lately") for name in
 """What the shards' samples say: the rate, and the tallies of results and of keys."""
 _PACED = ("throttle", "capacity")
 """What the shards' throttles say."""
-_COMBINED = {"rate": f.min, "weight": f.max, "keys_weight": f.max, "throttle": f.avg}
+_SPILLED = tuple(f"spilled {field.name}" for field in fields(Spilled))
+"""What the shards have spilled; the delays of all results are added."""
+_COMBINED = {
+    "rate": f.min,
+    "weight": f.max,
+    "keys_weight": f.max,
+    "throttle": f.avg,
+    "longest_delay": f.max,
+}
 """How that of several shards is put together; all else is added."""
 
 
@@ -67,6 +75,7 @@ def observed(
         *(total("counts", place, name) for place, name in enumerate(names)),
         *(total("sampled", place, name) for place, name in enumerate(_SAMPLED)),
         *(total("paced", place, name) for place, name in enumerate(_PACED)),
+        *(total("spilled", place, name) for place, name in enumerate(_SPILLED)),
         f.sum("importance").alias("importance"),
         f.max(f.lit(budgets.rows).cast("long")).alias("budget"),
         f.max(f.lit(budgets.nbytes).cast("long")).alias("budget_bytes"),
@@ -179,6 +188,7 @@ def _ledger(values: Mapping[str, Any]) -> Ledger:
         comparisons=_known(values["comparisons"], int),
         throttle=_known(values["throttle"], float),
         capacity=_known(values["capacity"], float),
+        spilled=_spilled(values),
     )
 
 
@@ -199,6 +209,15 @@ def _keys(values: Mapping[str, Any]) -> Keys | None:
         return None
     keys = KeyTally(**{name: float(values[name]) for name in _KEYS})
     return Keys(keys.made(), keys.exact())
+
+
+def _spilled(values: Mapping[str, Any]) -> Spilled | None:
+    """What the shards have spilled together, if they spill."""
+    if values.get("spilled rows") is None:
+        return None
+    found = {name.partition(" ")[2]: float(values[name]) for name in _SPILLED}
+    delay = found.pop("delay") / max(1.0, found["results"])
+    return Spilled(**{name: int(value) for name, value in found.items()}, delay=delay)
 
 
 class LedgerListener(StreamingQueryListener):

@@ -98,6 +98,11 @@ def write_savepoint(
     for shard, label in enumerate(labels):
         entries = state.where(f.col("shard") == label).toLocalIterator()
         snapshot = snapshot_of((tuple(row.key), tuple(row.value)) for row in entries)
+        if "spill." in snapshot.head.numbers:
+            raise InputError(
+                f"the join of the checkpoint {checkpoint!r} spills, and a savepoint has no place"
+                " for rows that wait on disk; go on from the checkpoint itself"
+            )
         heads.append(snapshot.head)
         for (position, number), held in stored_rows(snapshot):
             folder = f"{root}/rows/{position}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -39,13 +39,21 @@ from streamshed.spark.changes import CHANGES, changes_of, in_effect
 from streamshed.spark.deferred import KEY, STATE, VALUE
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shared_memory import CacheFolder
+from streamshed.spark.spilling import (
+    SPILLED,
+    StoredFiles,
+    files_of,
+    on_this_worker,
+)
+from streamshed.spark.workers import AT_HAND
 
 HEAD = (-1, 0, 0)
 """The key of the head's first part; what it is about is the token and where the rest is."""
 _LOG = "log"
 """Where the head says how to read the log of the arrays."""
 PART = 1 << 18
-"""Bytes that are written at once: Java's memory takes large arrays badly."""
+"""Bytes that are written at once: Java's memory takes large arrays badly. Where a part belongs in a
+file of spilled rows follows from it, so that it has to stay what it is."""
 CARRIED = 1 << 16
 """Bytes that the head's value carries along at most."""
 _BUNDLE = -4
@@ -127,6 +135,8 @@ class Live:
     """A running join, and where the next worker will find it."""
 
     join: Operator
+    plan: Plan
+    """What it was opened with."""
     folder: CacheFolder
     version: int = 0
     placed: Placed = field(default_factory=Placed)
@@ -161,13 +171,13 @@ class Begin(Protocol):
         """Build it."""
 
 
-_live: dict[str, Live] = {}
+_live: dict[str, Live] = AT_HAND
 """The joins that this worker process has released and still has at hand, by token."""
 
 
 def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
-    """The state of a shard, of the entries that the state store has of it."""
-    return _state_of(entries)[0]
+    """The state of a shard, of the entries that the state store has of it, without spilled rows."""
+    return _state_of(entry for entry in entries if entry[0][0] != SPILLED)[0]
 
 
 def _state_of(entries: Iterable[Entry]) -> tuple[Snapshot, list[pa.RecordBatch]]:
@@ -219,10 +229,11 @@ class Store:
             plan: the join.
             begin: builds a new one, if need be.
         """
+        plan = on_this_worker(plan)
         saved = self.state.getValue(HEAD)
         if saved is None:
             folder = CacheFolder.create(uuid.uuid4().hex)
-            return Live(begin(plan, memory=folder.memory), folder)
+            return Live(begin(plan, memory=folder.memory), plan, folder)
         about = json.loads(saved[0])
         if "sharding" in about:
             self.sharding.check(about["sharding"])
@@ -231,7 +242,7 @@ class Store:
         placed = Placed.read(about, bytes(saved[1]))
         known = _live.pop(token, None)
         _live.clear()  # what is not asked for now has gone on elsewhere
-        known = known if known is not None and known.join.plan == plan else None
+        known = known if known is not None and known.plan == plan else None
         if known is not None and known.folder.path is None:
             return known  # in the memory of this process, where no other can change it
         cached = CacheFolder.acquire(lineage, token)
@@ -245,21 +256,34 @@ class Store:
                 attach(join, left[0], cached.memory.open, left[1])
                 join.memory = cached.memory
                 log = ArrayLog.from_saved(left[1].head.numbers[_LOG], head_of(join).arrays)
-                return Live(join, cached, version, placed, log)
+                return Live(join, plan, cached, version, placed, log)
         folder = CacheFolder.create(lineage)
-        snapshot = self._read(folder, plan)
+        files = None if plan.spill is None else StoredFiles(plan, PART)
+        snapshot = self._read(folder, plan, files)
         log = ArrayLog.from_saved(snapshot.head.numbers[_LOG], snapshot.head.arrays)
+        if files is not None:
+            snapshot = replace(snapshot, head=files.named_in(snapshot.head))
         join = restore_operator(plan, snapshot, folder.memory)
-        return Live(join, folder, version, placed, log, *changed)
+        if files is not None:
+            files.handed_over(join)
+        return Live(join, plan, folder, version, placed, log, *changed)
 
-    def _read(self, folder: CacheFolder, plan: Plan) -> Snapshot:
+    def _read(self, folder: CacheFolder, plan: Plan, files: StoredFiles | None) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
-        snapshot, changes = _state_of(self.state.iterator())
+        snapshot, changes = _state_of(self._entries(files))
         if (streamed := changes_of(plan)) is not None:
             streamed.waiting.extend(changes)
         for name, rows in snapshot.segments.items():
             folder.write_segment(name, rows)
         return snapshot
+
+    def _entries(self, files: StoredFiles | None) -> Iterator[Entry]:
+        """All that the state store has, but for spilled rows, which go to files at once."""
+        for (stream, number, part), value in self.state.iterator():
+            if files is not None and stream == SPILLED:
+                files.write(number, part, bytes(value[1]))
+            else:
+                yield (stream, number, part), value
 
     def save(self, state: Live) -> int:
         """Write what the batch has changed; returns the bytes written."""
@@ -282,6 +306,7 @@ class Store:
                 carried[name] = blob.to_pybytes()
             else:
                 written += self._write(state.placed, name, blob)
+        written += self._save_files(state)
         along = sum(map(len, carried.values()))
         if along and (along > CARRIED or along + len(head) > PART):
             written += self._write(state.placed, *state.placed.bundled(state.version))
@@ -303,6 +328,18 @@ class Store:
         state.folder.write(state.join.shape, told.names_alone().to_bytes(), delta)
         state.folder.release(token)
         _live[token] = state
+        return written
+
+    def _save_files(self, state: Live) -> int:
+        """Write new files of spilled rows, and remove those that are gone; returns the bytes."""
+        files = {(SPILLED, number): path for number, path in files_of(state.join).items()}
+        known = {name for name in state.placed.parts if name[0] == SPILLED}
+        for name in known - files.keys():
+            self._remove(state.placed, name)
+        written = 0
+        for name in files.keys() - known:
+            with pa.memory_map(str(files[name])) as file:
+                written += self._write(state.placed, name, file.read_buffer())
         return written
 
     def _write(self, placed: Placed, name: SegmentName, blob: pa.Buffer) -> int:

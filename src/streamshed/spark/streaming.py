@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
@@ -78,6 +79,8 @@ def stream(
             f"the changes of relation {plan.through.relation.name!r} stream, and the inputs do not;"
             " read the changes with spark.read, or the inputs with readStream"
         )
+    if plan.spill is not None:
+        _check_spilling(plan, resume)
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
     weights = () if aggregates is None else WEIGHTS
     held = None if resume is None else read_savepoint(resume, plan)
@@ -97,6 +100,20 @@ def stream(
     weighed_schema = weighed(schema)
     results = pipeline(plan, frames, sharding, processor, weighed_schema, initial, changes)
     return aggregates.of(results)
+
+
+def _check_spilling(plan: Plan, resume: str | None) -> None:
+    """Refuse what joins that spill cannot do on Spark."""
+    if resume is not None:
+        raise InputError(
+            ".spill() and resume= were both given, but a join that spills cannot begin with the"
+            " rows of a savepoint yet; leave one of them out"
+        )
+    if plan.aggregates is not None:
+        raise SpecError(
+            ".spill() and .aggregate() were both said, but on Spark a window of aggregates closes"
+            " by the time of its results, and those from disk come later; leave one of them out"
+        )
 
 
 def prepared(
@@ -260,6 +277,14 @@ def _packed(frame: DataFrame, plan: Plan, pack: Pack) -> DataFrame:
 
 def compiled(plan: Plan) -> None:
     """Compile all that a batch needs here, once, so that workers need not."""
+    if plan.spill is not None:  # whose folder is on the executors
+        with tempfile.TemporaryDirectory() as folder:
+            _compiled(replace(plan, spill=replace(plan.spill, to=folder)))
+    else:
+        _compiled(plan)
+
+
+def _compiled(plan: Plan) -> None:
     join = build_operator(plan)
     merged(
         [
@@ -268,3 +293,4 @@ def compiled(plan: Plan) -> None:
         ]
     )
     join.warm()
+    join.close()

@@ -8,7 +8,10 @@ import os
 import socket
 import stat
 import sys
+from typing import Any
 
+AT_HAND: dict[str, Any] = {}
+"""What this worker keeps from task to task, and gives up some time."""
 _frozen: set[int] = set()
 """How many modules there were when this worker froze them."""
 
@@ -27,9 +30,10 @@ def _freeze_imports() -> None:
 
     Spark collects all garbage of a worker after each task, before the worker takes the next one.
     The modules that a join needs have more than a hundred thousand objects, none of them garbage:
-    to go through them takes longer than a task of few rows.
+    to go through them takes longer than a task of few rows. What is at hand may become garbage, so
+    that nothing is frozen together with it.
     """
-    if len(sys.modules) not in _frozen:
+    if len(sys.modules) not in _frozen and not AT_HAND:
         gc.freeze()
         _frozen.add(len(sys.modules))
 
