@@ -22,7 +22,7 @@ def widened(kind: Any) -> Any:
     a variable begins with too, and for rows by their numbers of 32 bits and of 64.
     """
     plain: Any = unliteral(kind)
-    return types.int64 if isinstance(plain, types.Integer) and plain.signed else plain
+    return types.int64 if plain in types.signed_domain else plain
 
 
 class _Settled(NamedTuple):
