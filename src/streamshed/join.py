@@ -20,6 +20,7 @@ from streamshed.conditions import PairCondition, SharedKey, parted, read_met
 from streamshed.equalities import Equalities, are_equalities
 from streamshed.errors import SpecError, listed, suggestion
 from streamshed.limits import Limited
+from streamshed.plan.capabilities import NO_NAMES
 from streamshed.selection import Selection
 from streamshed.spec import (
     CERTAIN,
@@ -361,8 +362,8 @@ time='ts')
         names = self._spec.names()
         if names.by is not None:
             raise SpecError(
-                f"{method} names {listed(streams)}, but the column {names.by!r} names the streams "
-                "of this join, which are known only as they appear; list them in join('a', 'b')"
+                f"{method} names {listed(streams)}, but {NO_NAMES}; list the streams in "
+                f"join('a', 'b') instead of join(by={names.by!r})"
             )
         for position, stream in enumerate(streams):
             names.check(stream, method)

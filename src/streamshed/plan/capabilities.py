@@ -66,7 +66,7 @@ class Feature:
 _NO_KEY = "a partial result is defined by a key that all streams share"
 _NO_PARTITION = "a key that all streams share assigns rows to partitions on disk"
 _NO_BOUNDS = "the matcher of such joins does not check bounds on times yet"
-_NO_NAMES = "it names streams, and these are known only as they appear"
+NO_NAMES = "streams that a column names are known only as they appear"
 _COPIED = (
     "without a key that all streams share, rows are copied to several shards, and none of them"
     " knows whether a row has a match in another"
@@ -125,7 +125,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda spec: spec.order is not None or bool(spec.intervals),
         {
             **dict.fromkeys(("condition", "relation"), _NO_BOUNDS),
-            "streams by a column": _NO_NAMES,
+            "streams by a column": NO_NAMES,
         },
     ),
     Feature(
@@ -136,7 +136,7 @@ FEATURES: tuple[Feature, ...] = (
             "equalities": _COPIED,
             "condition": _COPIED,
             "relation": "rows that match no fact are filtered on arrival",
-            "streams by a column": _NO_NAMES,
+            "streams by a column": NO_NAMES,
         },
     ),
     Feature(
@@ -211,17 +211,17 @@ POLICIES: dict[str, Mapping[Kind, str]] = {
     "output": dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
     "existence": {
         **dict.fromkeys(("equalities", "condition", "relation"), _RANKS_KEYS),
-        "streams by a column": _NO_NAMES,
+        "streams by a column": NO_NAMES,
     },
     "sketch": {
         "condition": _RANKS_ATTRIBUTES,
         "relation": _RANKS_BY_FACTS,
-        "streams by a column": _NO_NAMES,
+        "streams by a column": NO_NAMES,
     },
     "pairwise": {
         "condition": _RANKS_ATTRIBUTES,
         "relation": _RANKS_BY_FACTS,
-        "streams by a column": _NO_NAMES,
+        "streams by a column": NO_NAMES,
     },
 }
 """For each policy the kinds of joins that it is not for, and why."""
