@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -58,10 +59,12 @@ def test_nothing_is_lost_or_made_twice(lost: str, tmp_path, monkeypatch) -> None
     def processed(batch: int) -> tuple[list[tuple[int, int]], store.Live]:
         state = store.Store(handle, ONE).open(plan)
         read = [in_order_of_time(state.join.read(i, some)) for i, some in enumerate(parts[batch])]
-        found = [*state.join.process(merged(read))]
-        if batch == len(parts) - 1:
-            found += [*state.join.finish()]
-        results = [state.join.results(f) for f in found if isinstance(f, Block)]
+        ending = state.join.finish() if batch == len(parts) - 1 else ()
+        results = [
+            state.join.results(found)
+            for found in itertools.chain(state.join.process(merged(read)), ending)
+            if isinstance(found, Block)
+        ]
         store.Store(handle, ONE).save(state)
         state.join.ledger()
         return [(r["a"]["n"], r["b"]["n"]) for some in results for r in some.to_pylist()], state
