@@ -105,31 +105,39 @@ def test_folders_of_workers_that_are_gone_are_removed(tmp_path, monkeypatch) -> 
     assert replace(own, spill=plan.spill) == plan
 
 
+def frames_of(spark, folder: Path, sides: dict[str, list[pa.RecordBatch]], streaming: bool) -> dict:
+    """The sides as files, a file for each batch."""
+    found = {}
+    for name, batches in sides.items():
+        (folder / name).mkdir(exist_ok=True)
+        for number, some in enumerate(batches):
+            path = folder / name / f"{number:02d}.parquet"
+            if not path.exists():
+                pq.write_table(pa.Table.from_batches([some]), path)
+        reader = spark.readStream.option("maxFilesPerTrigger", 1) if streaming else spark.read
+        found[name] = reader.schema("k long, ts long, n long").parquet(str(folder / name))
+    return found
+
+
+@pytest.mark.spark
+def test_inputs_that_end_make_all_results(spark, tmp_path) -> None:
+    sides = {name: [rows(seed, 300, 0)] for name, seed in (("a", 1), ("b", 2))}
+    frames = frames_of(spark, tmp_path, sides, streaming=False)
+    made = joined(tmp_path / "disk").stream(frames, shards=2).selectExpr("a.n", "b.n").collect()
+    assert Counter(map(tuple, made)) == exact(*map(pa.Table.from_batches, sides.values()))
+
+
 @pytest.mark.spark
 def test_a_query_that_spills_goes_on_after_a_restart(spark, tmp_path) -> None:
-    sides = {}
-    for name, seed in (("a", 1), ("b", 2)):
-        (tmp_path / name).mkdir()
-        sides[name] = [rows(seed, 300, 300 * batch) for batch in range(6)]
-        # Rows of keys of their own: while they come, there is time for what waits on disk.
-        for batch in range(6, 10):
-            filler = rows(seed, 300, 300 * batch)
-            alone = pa.array(np.arange(300) * 2 + seed + 10_000 * batch)
-            sides[name].append(filler.set_column(0, "k", alone))
-    join = joined(tmp_path / "disk")
-    results: list[tuple[int, int]] = []
-    for upto in (4, 10):
-        for name, batches in sides.items():
-            for number, some in enumerate(batches[:upto]):
-                path = tmp_path / name / f"{number:02d}.parquet"
-                if not path.exists():
-                    pq.write_table(pa.Table.from_batches([some]), path)
-        frames = {
-            name: spark.readStream.schema("k long, ts long, n long")
-            .option("maxFilesPerTrigger", 1)
-            .parquet(str(tmp_path / name))
-            for name in sides
-        }
+    """What it makes is made once; what it has not made waits on disk."""
+    sides = {
+        name: [rows(seed, 300, 300 * batch) for batch in range(6)]
+        for name, seed in (("a", 1), ("b", 2))
+    }
+    join, before = joined(tmp_path / "disk"), 0
+    for upto in (3, 6):
+        batches = {name: side[:upto] for name, side in sides.items()}
+        frames = frames_of(spark, tmp_path, batches, streaming=True)
         shared_memory.clear()
         query = (
             join.stream(frames, shards=2)
@@ -142,11 +150,14 @@ def test_a_query_that_spills_goes_on_after_a_restart(spark, tmp_path) -> None:
         )
         query.awaitTermination()
         ledger = ss.spark.ledger(query)
-        assert ledger.spilled.written > 0
-        assert ledger.missed is None or ledger.shed_by == {}
-    results = [tuple(row) for row in spark.read.parquet(str(tmp_path / "results")).collect()]
-    a, b = (pa.Table.from_batches(side) for side in sides.values())
-    assert Counter(results) == exact(a, b)
+        made = Counter(map(tuple, spark.read.parquet(str(tmp_path / "results")).collect()))
+        expected = exact(*map(pa.Table.from_batches, batches.values()))
+        assert ledger.results == made.total() > before
+        assert not made - expected
+        assert ledger.spilled.rows > 0
+        assert ledger.spilled.results > 0
+        assert ledger.shed_by == {}
+        before = made.total()
 
 
 @pytest.mark.spark
