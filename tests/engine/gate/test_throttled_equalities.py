@@ -199,7 +199,7 @@ def test_all_results_of_some_keys_are_more_than_those_of_some_rows() -> None:
         ).count(long)
         for dropping in (False, True)
     }
-    assert done[False].results > 2 * done[True].results
+    assert done[False].results > 1.3 * done[True].results
     assert done[False].comparisons == pytest.approx(120 * allowed, rel=0.15)
     assert done[False].missed.value + done[False].results == whole.results
 
@@ -272,7 +272,7 @@ def test_replay_has_nothing_to_keep_up_with() -> None:
     [
         (lambda j: j.throttle(), "`cpu` is None and `rows_per_second` is None; give exactly one"),
         (lambda j: j.throttle(cpu=0.5, comparisons_per_second=5), "give exactly one of them"),
-        (lambda j: j.throttle("keep up", cpu=0.5), "bounded is 'keep up'.* give exactly one"),
+        (lambda j: j.throttle("keep up", cpu=0.5), "argument is 'keep up'.* give exactly one"),
         (lambda j: j.throttle("fast"), "'fast' is no throttle; say 'keep up', or name what is"),
         (lambda j: j.throttle(cpu=0), "`cpu` is 0; give a number above 0"),
         (lambda j: j.throttle(cpu=2), "`cpu` is 2.0; give a number from 0 to 1"),

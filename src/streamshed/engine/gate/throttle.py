@@ -121,7 +121,7 @@ class Controller(Component):
         state.steps[NEXT_DUE] = NEVER
         state.part[:], state.parts[:] = part, parts
         state.admitted[:] = 1.0
-        state.reach[:] = BOUNDLESS
+        state.reach[:], state.ends[:] = BOUNDLESS, BOUNDLESS
         self.clock = time.perf_counter if throttle.wall else time.process_time
         self.seconds = 0.0
         # By (lane of the newcomer, other): the part of newcomers that go through its window at all.
@@ -304,7 +304,12 @@ class Controller(Component):
         allowed, spent = pace[CAPACITY] * elapsed, pace[SPENT]
         if self.state.indexed:
             performance = 1.0
-        if self.state.indexed and not self.state.by_keys:
+        if self.state.by_keys and allowed < np.inf:
+            # What rows wait for counts as done, but takes time that is still to come: a little may
+            # wait all the time, what is more has to be worked off.
+            waited = self.waiting(int(self.state.steps[NEXT_DUE]))
+            allowed = max(allowed - max(0.0, waited - allowed / 4), allowed / 2)
+        elif self.state.indexed:
             # To look a row up is work that no throttle spares; who is dropped spares it.
             allowed, spent = max(allowed - came, allowed / 2), spent - pace[TAKEN]
         factor = min(self.throttle.boost, performance * allowed / spent if spent else np.inf)
