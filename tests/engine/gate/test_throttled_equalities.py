@@ -173,18 +173,21 @@ def test_work_settles_at_the_throttle(kind: str) -> None:
     assert span.throttle < 1
 
 
-def test_parts_in_which_results_are_found_are_gone_through() -> None:
-    """Where rows of a key come close together, dropping at random makes far fewer results."""
+def test_dropping_at_random_does_the_work_that_it_is_allowed() -> None:
+    """Where results are nearly all of the work, nobody can make more of it than another."""
     join = base("keyed").select("time")
     lagging = tables(lag=1.0)
     allowed = 0.3 * join.throttle(comparisons_per_second=1e15).count(lagging).comparisons / SECONDS
-    results = [
-        join.throttle(comparisons_per_second=allowed, part="1 second", dropping=dropping)
-        .count(lagging)
-        .results
+    ours, dropping = (
+        join.throttle(comparisons_per_second=allowed, part="1 second", dropping=dropping).count(
+            lagging
+        )
         for dropping in (False, True)
-    ]
-    assert results[0] > 1.3 * results[1]
+    )
+    assert dropping.comparisons == pytest.approx(allowed * SECONDS, rel=0.05)
+    assert ours.comparisons <= 1.05 * allowed * SECONDS
+    made = [ledger.results / ledger.comparisons for ledger in (ours, dropping)]
+    assert made[0] == pytest.approx(made[1], rel=0.02)
 
 
 def test_all_results_of_some_keys_are_more_than_those_of_some_rows() -> None:

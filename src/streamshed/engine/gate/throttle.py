@@ -114,6 +114,7 @@ class Controller(Component):
             buffer=throttle.buffer,
             indexed=plan.pairwise is None,
             by_keys=plan.pairwise is None and not plan.graph and not throttle.dropping,
+            dropping=throttle.dropping,
         )
         state.pace[[THROTTLE, WINDOWS]] = 1.0
         state.pace[BUSY_UNTIL] = -np.inf

@@ -68,6 +68,7 @@ class ThrottleState(NamedTuple):
     buffer: int
     indexed: bool  # whether rows that match are found by an index, from the newest on
     by_keys: bool  # whether rows are let in by the lots of their keys
+    dropping: bool  # whether rows are dropped by lot, and others compared with all
 
 
 def throttle_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[str, Field]:
@@ -128,7 +129,7 @@ def _admit(parts, core, batch, i):  # type: ignore[no-untyped-def]
     if parts.by_keys:
         bounded = parts.pace[WINDOWS] < 1.0
     else:
-        bounded = parts.pace[THROTTLE] < 1.0 and parts.admitted[stream] == 1.0
+        bounded = parts.pace[THROTTLE] < 1.0 and not parts.dropping
     if bounded:
         parts.steps[MODE] = _mode(parts, sampled)
     return True
@@ -170,9 +171,9 @@ def modes_to_come(parts, seed, arrival, streams, modes):  # type: ignore[no-unty
         word = draw(seed ^ GOLDEN, arrival + i)
         admitted = parts.admitted[streams[i]]
         modes[i] = WHOLE
-        if admitted < 1.0:
-            modes[i] = WHOLE if _below(word, admitted) else NONE
-        elif parts.pace[THROTTLE] < 1.0:
+        if admitted < 1.0 and not _below(word, admitted):
+            modes[i] = NONE
+        elif parts.pace[THROTTLE] < 1.0 and not parts.dropping:
             modes[i] = _mode(parts, _learns(parts, word))
 
 
