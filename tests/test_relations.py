@@ -135,7 +135,7 @@ WEIGHED = THROUGH.weigh(column="weight").keep(rows=2)
 @pytest.mark.parametrize(
     ("join", "words"),
     [
-        (THROUGH.partial(at_least=2), [".partial()", "member of every stream"]),
+        (THROUGH.partial(at_least=2), [".partial()", "a key that all streams share"]),
         (THROUGH.keep(rows=2).shed("existence"), ["'existence'", "share none", "'importance'"]),
         (THROUGH.keep(rows=2).shed("importance"), [".weigh()"]),
         (JOIN.through(PAIRS, r=["a", "b"], s="b"), ["stream 'r' has 1", "names 2", "'a', 'b'"]),

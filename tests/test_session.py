@@ -119,7 +119,7 @@ def test_a_session_that_spills_goes_on_from_its_files(tmp_path: Path) -> None:
 
 
 def test_what_a_session_refuses() -> None:
-    with pytest.raises(ss.SpecError, match=r"\.open\(\).*\.aggregate\(\) needs all of them"):
+    with pytest.raises(ss.SpecError, match=r"\.aggregate\(\).*\.open\(\).*needs all of them"):
         TWO.aggregate("a.row", over=5).open(SCHEMAS)
     with pytest.raises(ss.StateError, match=r"`state` is a str; give the bytes.*snapshot"):
         TWO.open(SCHEMAS, state="state")  # type: ignore[arg-type]

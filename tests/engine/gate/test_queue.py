@@ -161,8 +161,11 @@ def queued(ledger: Ledger) -> int:
         (lambda: TWO.queue(rows=0), ["`rows`", "0"]),
         (lambda: TWO.throttle(rows_per_second=0), ["`rows_per_second`", "above 0"]),
         (lambda: TWO.throttle(rows_per_second="x"), ["'x'", "above 0"]),
-        (lambda: planned(TWO.queue(rows=5)), [".queue() says 5", "say both"]),
-        (lambda: planned(TWO.throttle(rows_per_second=5)), ["5.0", "say both"]),
+        (
+            lambda: planned(TWO.queue(rows=5)),
+            ["5 rows may wait", "add .throttle(rows_per_second=…)"],
+        ),
+        (lambda: planned(TWO.throttle(rows_per_second=5)), ["5.0", "add .queue(rows=…)"]),
         (lambda: TWO.queue(rows=5, per="row"), ["`per` is 'row'", "'join'", "'stream'"]),
         (
             lambda: (

@@ -555,7 +555,7 @@ SPILLED = TWO.keep(total=4).spill(to="somewhere")
         (lambda: TWO.spill(to=3), ["`to`", "3"]),
         (lambda: TWO.spill(to="x", deadline=0), ["`deadline`", "0"]),
         (lambda: TWO.spill(to="x", deadline="soon"), ["`deadline`", "soon"]),
-        (lambda: planned(TWO.spill(to="x")), ["any number of rows", ".keep(total=…)"]),
+        (lambda: planned(TWO.spill(to="x")), ["no budget", ".keep(total=…)"]),
         (lambda: planned(SPILLED.shed("oldest")), [".spill()", ".shed('oldest')"]),
         (lambda: planned(SPILLED.on(ss.near("v", 1.0))), [".spill()", "by a condition"]),
         (lambda: planned(PAIRS.spill(to="x")), [".spill()", "equalities"]),

@@ -369,10 +369,11 @@ class Controller(Component):
         results that the work makes.
         """
         state, taken = self.state, everything(directions)
+        if self.fraction >= 1.0:  # nothing to weigh: rounding must not leave anything out
+            state.pace[WINDOWS], state.admitted[:] = 1.0, 1.0
+            return taken
         look_ups = float(directions.rates.sum())
-        budget = self.fraction * (
-            look_ups + sum(cost_and_output(directions, everything(directions)))
-        )
+        budget = self.fraction * (look_ups + sum(cost_and_output(directions, taken)))
         most = -1.0
         for windows in PARTS_TRIED:
             some = greedy(directions, windows)
