@@ -151,8 +151,7 @@ class Session:
             return
         self._last_ledger = self._operator.ledger()
         self._ended = self._ended or "closed"
-        if not self._referred:
-            self._operator.close()
+        self._operator.close(referred=self._referred)
         del self._operator
 
     def __enter__(self) -> Session:

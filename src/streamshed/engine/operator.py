@@ -388,12 +388,16 @@ class Operator:
             hand_out_stored(self.core, in_order(self.core))
             yield from self.left()
 
-    def close(self) -> None:
-        """Give back what the join has outside of memory, and its threads."""
+    def close(self, referred: bool = False) -> None:
+        """Give back what the join has outside of memory, and its threads.
+
+        Args:
+            referred: whether to leave the files that a snapshot refers to.
+        """
         if self.bulk is not None:
             self.bulk.close()
         if self.spill is not None:
-            self.spill.close()
+            self.spill.close(referred)
 
     def advance(self, seen: Sequence[Sequence[int]]) -> None:
         """Let time go on between batches.

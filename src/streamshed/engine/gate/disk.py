@@ -217,6 +217,10 @@ class Disk:
                 ) from error
         self.next_file, self.most, self.written = said["next"], said["most"], said["written"]
 
+    def leave(self) -> None:
+        """Remove the folder of this run at once, unless a snapshot refers to it."""
+        self._removal()
+
     def close(self) -> None:
         """Remove all files, those of the runs before included."""
         self._removal.detach()

@@ -203,9 +203,12 @@ class DiskSpill(Component):
         self.credit = BOUNDLESS
         yield from self.join_spilled()
 
-    def close(self) -> None:
-        """Remove all files."""
-        self.aside.disk.close()
+    def close(self, referred: bool) -> None:
+        """Remove all files, or those only that no snapshot refers to."""
+        if referred:
+            self.aside.disk.leave()
+        else:
+            self.aside.disk.close()
 
     def _room(self) -> Ints:
         """For each budget what more there may be in memory, besides the rows noted."""
