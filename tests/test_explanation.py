@@ -60,7 +60,7 @@ def explained(said: ss.Join, shards: int = 1) -> str:
         (
             TWO.keep(total=9).spill(to="/tmp", deadline="5 s"),
             4,
-            ["wait in '/tmp'", "within 5 seconds, or shed", "not available", "9 rows"],
+            ["wait in '/tmp'", "within 5 seconds, or shed", "by the hash of their key", "9 rows"],
         ),
         (TWO.keep(total=9).spill(to="/tmp"), 1, ["nothing is missed", "whenever there is time"]),
         (NEAR, 4, ["near('v', 1.0), found in windows sorted by value", "cells of 'v'", "quarter"]),

@@ -258,8 +258,6 @@ def _estimate(plan: Plan) -> str:
 
 def _reason_for_one_shard(plan: Plan, shards: int) -> str:
     """Why the join cannot be divided, or nothing if it can."""
-    if plan.spill is not None:
-        return "not available: .spill() runs in this process"
     if any(stream.last is not None for stream in plan.streams):
         return "one shard: row windows count the rows of a whole stream"
     if plan.through is not None and len(plan.streams) > 1:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,26 @@ def test_the_example_of_files(spark, funnel):
         )
         for row in expected
     }
+
+
+def test_a_job_may_spill(spark, funnel):
+    """What waits on disk when the rows end waits for more of them; the rest is made, once."""
+    folder, tables = funnel
+    text = (EXAMPLES / "files.toml").read_text()
+    text = text.replace("total = 50_000", "total = 400").replace(
+        'shed = "output"', f'spill = {{ to = "{folder}/disk" }}'
+    )
+    (folder / "job.toml").write_text(text)
+    job = Job.load(folder / "job.toml")
+    run(job, spark)
+    written = spark.read.parquet(str(folder / "results")).toArrow()
+    exact = Counter(
+        (r["impressions"]["ad"], r["clicks"]["ts"], r["orders"]["session"], r["orders"]["price"])
+        for r in job.joined.replay(tables).table.to_pylist()
+    )
+    made = Counter((r["ad"], r["clicked"], r["session"], r["price"]) for r in written.to_pylist())
+    assert made <= exact
+    assert made.total() > exact.total() // 3
 
 
 def test_the_example_of_sensors(spark, tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from streamshed.jobs.options import build, described
 from streamshed.jobs.reading import JobError, Keys, Origin, read_file, replaced
 from streamshed.jobs.schema import check
 from streamshed.jobs.settings import check_secrets, check_spark
-from streamshed.join import Join, spec_of
+from streamshed.join import Join
 from streamshed.plan.routing import check_shards
 from streamshed.relations import Table, table
 from streamshed.terminal import prepare_spark
@@ -139,13 +139,6 @@ class Job:
         return found
 
     def _check_plan(self) -> Iterator[tuple[Keys, str]]:
-        if spec_of(self.joined).spilled is not None:
-            yield (
-                ("join", "spill"),
-                "spilling is not available on Spark, whose state store keeps the rows of a join on "
-                "disk already; leave it out and allow more rows with `keep`",
-            )
-            return
         if all(schema is not None for schema in self.schemas.values()):
             try:
                 check_shards(self.joined.plan(self.schemas), self.stream.get("shards"))
