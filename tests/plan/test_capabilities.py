@@ -139,7 +139,10 @@ def check(kind: Kind, *features: str, policy: str | None = None) -> None:
             assert found == expected, f"restart={restart}"
         assert account.results == ledger.results
         assert account.streams == ledger.streams
-    if "`spill`" in features and "`throttle` by work or time" not in features:
+    # A queue sheds others where rows spill: there is no policy to rank those that wait.
+    if "`spill`" in features and not {"`throttle` by work or time", "`queue` with a rate"} & {
+        *features
+    }:
         without = said(kind, *(feature for feature in features if feature != "`spill`"))
         assert without_updates(whole.table) == without_updates(without.replay(inputs).table)
     if "aggregates" in features and "selection" not in features:
@@ -196,7 +199,10 @@ def check_aggregates(join: ss.Join, kind: Kind, results: pa.Table) -> None:
     found = join.aggregate(f"{stream}.w", over=100).replay(data(kind)).table
     members = [row[stream] for row in results.to_pylist() if row[stream] is not None]
     flat = [m for row in members for m in row] if kind == "streams by a column" else members
-    assert sum(found["results"].to_pylist()) == len(flat)
+    if join._spec.budget is not None and join._spec.budget.memory is not None:
+        assert sum(found["results"].to_pylist()) >= len(flat)  # fewer columns, so more rows
+    else:
+        assert sum(found["results"].to_pylist()) == len(flat)
 
 
 YES = [(kind, f.name) for f in FEATURES for kind in KINDS if kind not in f.no]
