@@ -274,6 +274,42 @@ def test_what_is_certain_under_a_budget_is_never_wrong(policy: str) -> None:
     assert certain > 50
 
 
+SHEDDING: list[Callable[[ss.Join], ss.Join]] = [
+    lambda join: join.keep(total=9).shed("oldest"),
+    lambda join: join.keep(total=200).shed("oldest"),
+    lambda join: join.keep(total=20).shed("oldest").seed(7),
+    lambda join: join,
+]
+
+
+@pytest.mark.parametrize("then", SHEDDING)
+@pytest.mark.parametrize("budget", [9, 40])
+def test_what_was_shed_is_known_after_a_restart_with_another_budget(
+    budget: int, then: Callable[[ss.Join], ss.Join]
+) -> None:
+    join, data = PAIR.unmatched("a", "b"), pair(SORTED)
+    whole, schemas = outer("FULL", data), {name: part.schema for name, part in data.items()}
+    begun = join.keep(total=budget).shed("oldest").open(schemas)
+    made = [begun.push({name: part.slice(0, 150) for name, part in data.items()})]
+    goes_on = then(join).open(schemas, state=begun.snapshot())
+    made += [goes_on.push({name: part.slice(150) for name, part in data.items()}), goes_on.finish()]
+    results = pa.concat_tables(made)
+    assert all(whole[key] >= n for key, n in rows(results.filter(results["certain"])).items())
+    handed = Counter(row for row in rows(results).elements() if None in row)
+    assert max(handed.values()) == 1
+
+
+def test_a_key_that_made_its_first_result_later_makes_rows_uncertain() -> None:
+    """The row of time 12 has a match where nothing is shed: its key makes results from 12 on."""
+    join = PAIR.within(10, time="ts").first(per="key").unmatched("a")
+    a = pa.table({"k": [1, 2, 1, 1], "ts": [0, 0, 5, 12], "row": range(4)})
+    b = pa.table({"k": [1, 1], "ts": [1, 6], "row": range(2)})
+    assert rows(join.replay(a=a, b=b).table)[3, 1] == 1
+    held = join.keep(rows={"a": 1}).shed("oldest").replay(a=a, b=b).table
+    assert (3, None) in rows(held)
+    assert (3, None) not in rows(held.filter(held["certain"]))
+
+
 def test_of_three_streams_rows_in_no_result_are_unmatched() -> None:
     inner = exact()
     result = BASE.unmatched("b").replay(SORTED)

@@ -55,7 +55,15 @@ from streamshed.engine.observe.estimator import LossEstimator, is_estimated
 from streamshed.engine.observe.hooks import NotEstimated
 from streamshed.engine.observe.tallies import Estimator
 from streamshed.engine.payload import Payload, Places
-from streamshed.engine.restore import CORE, POLICY, Rows, State, in_order, link_unused
+from streamshed.engine.restore import (
+    CORE,
+    POLICY,
+    Rows,
+    State,
+    in_order,
+    link_unused,
+    live_rows,
+)
 from streamshed.engine.results import NO_UPDATES, UPDATES, build_results
 from streamshed.engine.saving import compact, seal, snapshot
 from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, NO_MEMBERS, allocate_buffer
@@ -296,8 +304,6 @@ class Operator:
         """Hand out the rows without a match that have left."""
         if number := int(self.core.numbers[LEFT]):
             self.core.numbers[LEFT] = 0
-            if self.counting:
-                return
             left = self.core.left[:number].copy()
             members = np.full((number, len(self.plan.streams)), NONE, np.int64)
             members[np.arange(number), left["stream"]] = left["payload"]
@@ -377,6 +383,8 @@ class Operator:
         """Let results be counted, and not handed out."""
         self.counting = True
         self.out = allocate_buffer(0, 0, CHUNK, self.plan.weighed)
+        self.shape = replace(self.shape, unmatched=False)
+        self.core = self.core._replace(left=self.core.left[:0].copy())
 
     def finish(self) -> Iterator[Block | Late]:
         """There is no more input: make what results are still to be made."""
@@ -385,7 +393,10 @@ class Operator:
         if self.spill is not None:
             yield from self.spill.finish()
         if self.plan.unmatched:
-            hand_out_stored(self.core, in_order(self.core))
+            # Who only counts them needs no order.
+            used = self.core.rows[: self.core.numbers[ROWS_USED]]
+            stored = live_rows(used) if self.counting else in_order(self.core)
+            hand_out_stored(self.core, stored)
             yield from self.left()
 
     def close(self, referred: bool = False) -> None:

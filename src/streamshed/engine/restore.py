@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.columns import no_rows
+from streamshed.engine.allocation import roomier
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, allocate_work, owned
 from streamshed.engine.checkpoint import KEYS, MARKS, ROWS, TIME, Head, SegmentName, Snapshot
 from streamshed.engine.component import Arrays
@@ -23,6 +25,7 @@ from streamshed.kernels.core import (
     FIRST_SEEN,
     FREE_ROW,
     KEYS_USED,
+    NEVER,
     NEWEST,
     NONE,
     OVERDUE,
@@ -247,6 +250,8 @@ def _restore(join: Operator, head: Head, rows: Rows, changed: set[str]) -> None:
         # What is kept of each row was put back with it.
         rest = {name: form for name, form in layout.items() if form.per != "row"}
         _load(prefix, arrays, rest, head.arrays)
+    if CORE + "shed_time" in head.arrays:
+        _remember_shed(join, head.arrays[CORE + "shed_time"], "seed" in changed)
     if join.loss is not None and not join.loss.restore(head.arrays, changed):
         known = join.loss.prefix + "total" in head.arrays
         join.loss.begin_anew(join.core, rows, join.made, known)
@@ -271,6 +276,28 @@ def _reserve(join: Operator, rows: int, keys: npt.NDArray[np.int64]) -> None:
     join.core.numbers[[ROWS_USED, KEYS_USED]] = rows, used
     join.core.rows["arrival"][:rows] = NONE
     join.core.keys[: used * join.core.settings.key_words] = 0
+
+
+def _remember_shed(join: Operator, saved: npt.NDArray[np.int64], rehashed: bool) -> None:
+    """Let what was shed be known by the places that the join has now, even without a budget.
+
+    Args:
+        join: which has its rows again.
+        saved: by (place, lane) the newest time that was shed.
+        rehashed: whether keys have other hashes now, so that each may have been in any place.
+    """
+    before = saved.reshape(-1, join.shape.lanes)
+    if before.max(initial=NEVER) == NEVER:
+        return
+    if rehashed:
+        before = before.max(axis=0, keepdims=True).repeat(len(before), axis=0)
+    if join.shape.shed_places == 0:
+        join.shape = replace(join.shape, shed_places=len(before))
+        join.core = roomier(join.core, join.shape, join.memory, CORE)
+    places = join.shape.shed_places  # both are powers of two, and hashes are cut to low bits
+    if places < len(before):
+        before = before.reshape(-1, places, join.shape.lanes).max(axis=0)
+    join.core.shed_time[:] = np.tile(before, (places // len(before), 1)).ravel()
 
 
 def can_attach(join: Operator, head: Head) -> bool:

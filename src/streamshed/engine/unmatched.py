@@ -9,7 +9,7 @@ import numpy as np
 
 from streamshed.engine.batch import GROUPS, MET
 from streamshed.kernels.compiling import kernel, loop
-from streamshed.kernels.core import FATES, LEFT, NEVER, UNCERTAIN, UNMATCHED
+from streamshed.kernels.core import FATES, LEFT, NEVER, PER_KEY, UNCERTAIN, UNMATCHED
 from streamshed.kernels.table import ONE, key_hash, lane_of
 
 MATCHED, DOUBTFUL = np.uint8(1), np.uint8(2)
@@ -60,7 +60,7 @@ def on_leaving(core, row, shed):  # type: ignore[no-untyped-def]
         stream, time, key = np.int64(rows[row].stream), rows[row].time, rows[row].key
         if core.met[row] & MATCHED == 0:
             doubtful = shed or core.met[row] & DOUBTFUL != 0
-            if core.settings.lanes > 2:
+            if core.settings.lanes > 2 or core.settings.first == PER_KEY:
                 doubtful = doubtful or _may_have_missed(core, stream, time, key)
             _hand_out(core, stream, time, rows[row].payload, not doubtful)
         if shed:
@@ -78,12 +78,13 @@ def hand_out_stored(core, rows):  # type: ignore[no-untyped-def]
 def _hand_out(core, stream, time, payload, certain):  # type: ignore[no-untyped-def]
     if (core.settings.unmatched >> np.uint64(lane_of(core, stream))) & ONE == np.uint64(0):
         return
-    place = core.numbers[LEFT]
-    core.left[place].payload = payload
-    core.left[place].time = time
-    core.left[place].stream = stream
-    core.left[place].certain = np.int32(certain)
-    core.numbers[LEFT] = place + 1
+    if core.left.size > 0:
+        place = core.numbers[LEFT]
+        core.left[place].payload = payload
+        core.left[place].time = time
+        core.left[place].stream = stream
+        core.left[place].certain = np.int32(certain)
+        core.numbers[LEFT] = place + 1
     core.counts[stream * FATES + UNMATCHED] += 1
     if not certain:
         core.counts[stream * FATES + UNCERTAIN] += 1
@@ -106,11 +107,18 @@ def _note_shed(core, stream, time, key):  # type: ignore[no-untyped-def]
 
 @kernel
 def _may_have_missed(core, stream, time, key):  # type: ignore[no-untyped-def]
-    """Whether a row was shed that could be a partner of one of a stream and time."""
+    """Whether a row was shed that could be a partner of one of a stream and time.
+
+    Where keys make their first result only, every row that was shed of a key may have moved the
+    time from which it makes results again.
+    """
+    per_key = core.settings.first == PER_KEY
     if core.shed_time.size > 0:
         place = _place(core, key)
         for lane in range(core.settings.lanes):
             newest = core.shed_time[place + lane]
-            if lane != stream and newest != NEVER and time - newest <= core.lanes[lane].window:
+            if newest == NEVER:
+                continue
+            if per_key or (lane != stream and time - newest <= core.lanes[lane].window):
                 return True
     return False

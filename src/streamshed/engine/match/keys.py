@@ -147,7 +147,7 @@ def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
 
 @implements(hooks.begin_probe, KeyState)
 def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: ignore[no-untyped-def]
-    if core.until.size > 0 and batch.time[i] <= core.until[key]:
+    if core.until.size > 0 and _is_silent(core, np.int64(batch.stream[i]), batch.time[i], key):
         work.cursor[GROUPS] = 0
         work.cursor[LOOKED] = 0
         return False
@@ -243,6 +243,19 @@ def _fits_above(core, work, depth, row):  # type: ignore[no-untyped-def]
             ):
                 return False
     return True
+
+
+@kernel
+def _is_silent(core, stream, time, key):  # type: ignore[no-untyped-def]
+    """Whether a newcomer could make a result, but its key has made its first.
+
+    Most newcomers find too few streams with their key, which is known at less cost.
+    """
+    if not core.settings.by:
+        others = key_lanes(core, key) & ~(ONE << np.uint64(stream))
+        if ones(others) + 1 < core.settings.at_least:
+            return False
+    return time <= core.until[key]
 
 
 @kernel
