@@ -33,6 +33,8 @@ CORES = 2
 FEW = 1_000
 """Rows of a stream in a batch that shows what a batch costs by itself."""
 MANY = 100_000
+_AT_ONCE = 4_096
+"""Rows of a stream that one shard is given at once."""
 
 TRIGGER = 10.0
 """Seconds between batches, for what is derived."""
@@ -68,7 +70,7 @@ def _one_shard(
             settings[named] = _join(3).keep(total=budget).shed(policy), tables
     for name, (join, streams) in settings.items():
         progress(f"one shard: {name}")
-        join.count({stream: table.slice(0, 100) for stream, table in streams.items()})
+        join.count({stream: table.slice(0, 100).to_reader() for stream, table in streams.items()})
         ledgers: list[ss.Ledger] = []
 
         def once(
@@ -76,7 +78,9 @@ def _one_shard(
             streams: Mapping[str, pa.Table] = streams,
             ledgers: list[ss.Ledger] = ledgers,
         ) -> float:
-            return processor_time(lambda: ledgers.append(join.count(streams)))
+            # Whole tables without a budget would be joined in bulk, which is not what a shard does.
+            readers = {n: table.to_reader(_AT_ONCE) for n, table in streams.items()}
+            return processor_time(lambda: ledgers.append(join.count(readers)))
 
         (seconds,) = best_of(repeats, {name: once}).values()
         arrived = sum(stream.arrived for stream in ledgers[-1].streams.values())
