@@ -49,7 +49,7 @@ def divided(
     shards = len(labels)
 
     def part(whole: int | None, shard: int) -> int | None:
-        return None if whole is None else whole // shards + (shard < whole % shards)
+        return None if whole is None else parts_of(whole, shards)[shard]
 
     return [
         replace(
@@ -71,6 +71,16 @@ def divided(
         )
         for shard in range(shards)
     ]
+
+
+def parts_of(whole: int, shards: int) -> list[int]:
+    """The part of each shard in a budget.
+
+    Examples:
+        >>> parts_of(8, 3)
+        [3, 3, 2]
+    """
+    return [whole // shards + (shard < whole % shards) for shard in range(shards)]
 
 
 def _part_of_work(throttle: ThrottlePlan, shards: int, cores: int) -> ThrottlePlan:

@@ -54,11 +54,12 @@ _SECONDS = 45.0
 """How long all runs together may take, if a sample of keys can make them shorter."""
 _FEWEST = 20_000
 """Rows that a sample of keys has at least."""
-_REFINED = 4
-"""Further runs that close in on the wanted recall."""
+_REFINED = 10
+"""Further runs that close in on the wanted recall, at most."""
 _NEAR = 0.002
 """How close to it is close enough."""
-_Z = 1.96
+_STRETCHES = 4
+"""Stretches of the archive that an interval needs at least."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ def tune(
         tried = budgets or [max(1, round(part * exact.peak / archive.part)) for part in _PARTS]
         sizes = [positive(rows, f"{method}: the budget") for rows in tried]
         cells = list(archive.cells(exact, names, sizes, advance))
-        best = _closest(archive, exact, cells, wanted, advance)
+        upto = None if budgets else math.ceil(exact.peak / archive.part)
+        best = _closest(archive, exact, cells, wanted, upto, advance)
     found = Join(said)
     peak = math.ceil(exact.peak / archive.part)
     found = found.keep(total=peak) if best is None else found.keep(total=best.rows)
@@ -384,15 +386,19 @@ class _Archive:
         made_by_part = np.diff(np.array(made, np.float64))
         return _Run(ledger, made_by_part, np.array(newest[1:], np.int64), peak, seconds)
 
+    def parts_of_window(self, exact: _Run) -> int:
+        """The parts of the archive that the longest window has, counted from its beginning."""
+        windows = [stream.window for stream in self.plan.streams if stream.window is not None]
+        full = exact.newest[:1] + max(windows, default=0)
+        return int(np.searchsorted(exact.newest, full)[0])
+
     def filling(self, exact: _Run) -> int:
         """The parts at the beginning of the archive in which windows fill and policies learn.
 
         At least half of it, and the longest window, but at most three quarters.
         """
         parts = exact.made.size
-        windows = [stream.window for stream in self.plan.streams if stream.window is not None]
-        full = exact.newest[:1] + max(windows, default=0)
-        return int(np.clip(np.searchsorted(exact.newest, full)[0], parts // 2, 3 * parts // 4))
+        return int(np.clip(self.parts_of_window(exact), parts // 2, 3 * parts // 4))
 
     def nbytes(self, ledger: Ledger, rows: int) -> int:
         """The memory of a join of all keys that holds so many rows of those here."""
@@ -420,7 +426,7 @@ class _Archive:
             policy,
             rows,
             self.nbytes(run.ledger, min(here, exact.peak)),
-            _recall(run.made, exact.made, self.filling(exact)),
+            _recall(run.made, exact.made, self.filling(exact), self.parts_of_window(exact)),
             _keys(run.ledger.keys),
             run.seconds,
         )
@@ -435,21 +441,54 @@ def _mixed(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         )
 
 
-def _recall(made: npt.NDArray[np.float64], exact: npt.NDArray[np.float64], filling: int) -> Share:
-    """The part that was made, with the interval of a jackknife over parts of the archive.
+def _recall(
+    made: npt.NDArray[np.float64], exact: npt.NDArray[np.float64], filling: int, window: int = 1
+) -> Share:
+    """The part that was made, and the interval in which that of as long a time to come will be.
 
-    The first parts, in which windows fill, are left out unless all results are in them.
+    The interval is that of a jackknife over stretches of the archive. They are as long as the
+    longest window, as parts that share windows have much in common.
+
+    Args:
+        made: results made in each part of the archive.
+        exact: results of the join without a budget.
+        filling: the first parts, in which windows fill; they are left out unless all results are in
+            them.
+        window: how many parts the longest window has.
     """
     blocks = min(made.size, exact.size)
     first = filling if exact[filling:].sum() > 0 else 0
     some, all_ = made[first:blocks], exact[first:blocks]
     value = float(some.sum() / all_.sum()) if all_.sum() else 1.0
+    stretches = min(blocks - first, max(_STRETCHES, (blocks - first) // max(1, window)))
+    if stretches < _STRETCHES:
+        return Share(value, 0.0, 1.0)
+    begins = np.arange(stretches) * (blocks - first) // stretches
+    some, all_ = np.add.reduceat(some, begins), np.add.reduceat(all_, begins)
     kept = all_.sum() - all_
-    if blocks - first < 4 or not (kept > 0).all():
+    if not (kept > 0).all():
         return Share(value, 0.0, 1.0)
     without = (some.sum() - some) / kept
-    spread = math.sqrt((without.size - 1) / without.size * ((without - without.mean()) ** 2).sum())
-    return Share(value, max(0.0, value - _Z * spread), min(1.0, value + _Z * spread))
+    spread = math.sqrt((stretches - 1) / stretches * ((without - without.mean()) ** 2).sum())
+    # The time to come varies as much again as the time that was measured.
+    off = _student(stretches - 1) * math.sqrt(2.0) * spread
+    return Share(value, max(0.0, value - off), min(1.0, value + off))
+
+
+def _student(degrees: int) -> float:
+    """How far 95 % of Student's distribution reach, by an expansion from the normal distribution.
+
+    Examples:
+        >>> round(_student(3), 1), round(_student(31), 2)
+        (3.2, 2.04)
+    """
+    z, n = 1.96, degrees
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    )
 
 
 def _keys(keys: Keys | None) -> Share | None:
@@ -462,46 +501,85 @@ def _keys(keys: Keys | None) -> Share | None:
 
 
 def _closest(
-    archive: _Archive, exact: _Run, cells: list[Cell], wanted: float, done: Callable[[], None]
+    archive: _Archive,
+    exact: _Run,
+    cells: list[Cell],
+    wanted: float,
+    upto: int | None,
+    done: Callable[[], None],
 ) -> Cell | None:
     """The policy that needs the fewest rows for the wanted recall, at the budget that it needs.
 
     The budget between two that were tried is found by a few more runs, which join the cells.
+
+    Args:
+        archive: the archive.
+        exact: the run without a budget.
+        cells: what was tried.
+        wanted: the recall.
+        upto: the budget with which nothing is shed, if it may be approached.
+        done: is called after each run.
     """
     brackets = {}
     for policy in dict.fromkeys(cell.policy for cell in cells):
         own = sorted((one for one in cells if one.policy == policy), key=lambda one: one.rows)
-        enough = next((one for one in own if one.recall.value >= wanted), None)
-        if enough is not None:
-            below = [one for one in own if one.rows < enough.rows]
-            brackets[policy] = (below[-1] if below else None, enough)
+        tried = [(one.rows, one.recall.value) for one in own]
+        if upto is not None and tried[-1][0] < upto:
+            tried.append((upto, 1.0))
+        place = next((place for place, (_, recall) in enumerate(tried) if recall >= wanted), None)
+        if place is not None:
+            brackets[policy] = (tried[place - 1] if place else (0, 0.0), tried[place])
     if not brackets:
         return None
     policy = min(brackets, key=lambda name: _between(*brackets[name], wanted))
-    low, high = brackets[policy]
+    _refine(archive, exact, cells, policy, brackets[policy], wanted, done)
+    enough = [one for one in cells if one.policy == policy and one.recall.value >= wanted]
+    return min(enough, key=lambda one: one.rows, default=None)
+
+
+_Point = tuple[int, float]
+"""A budget, and the recall with it."""
+
+
+def _refine(
+    archive: _Archive,
+    exact: _Run,
+    cells: list[Cell],
+    policy: str,
+    bracket: tuple[_Point, _Point],
+    wanted: float,
+    done: Callable[[], None],
+) -> None:
+    """Close in on the wanted recall from both sides.
+
+    By straight lines, of which the end that stays is pulled towards the other (the Illinois rule):
+    recall rises steeply and then hardly, and a line alone would come nearer from one side only.
+    """
+    (low, below), (high, above) = bracket
+    near, stayed = above - wanted, 0
     for _ in range(_REFINED):
-        done()
-        rows = _between(low, high, wanted)
-        if rows >= high.rows or (low is not None and rows <= low.rows):
-            break
+        if high - low < 2 or near < _NEAR:
+            return
+        rows = min(max(_between((low, below), (high, above), wanted), low + 1), high - 1)
         found = archive.cell(exact, policy, rows)
         cells.append(found)
+        done()
         if found.recall.value >= wanted:
-            high = found
+            high, above = rows, found.recall.value
+            near = above - wanted
+            below = wanted - (wanted - below) / 2 if stayed > 0 else below
+            stayed = 1
         else:
-            low = found
-        if abs(found.recall.value - wanted) < _NEAR:
-            break
-    return high
+            low, below = rows, found.recall.value
+            above = wanted + (above - wanted) / 2 if stayed < 0 else above
+            stayed = -1
 
 
-def _between(low: Cell | None, high: Cell, wanted: float) -> int:
-    """The budget at which a line through two cells reaches the wanted recall."""
-    if low is None:
-        return high.rows
-    rise = high.recall.value - low.recall.value
-    part = (wanted - low.recall.value) / rise if rise > 0 else 1.0
-    return math.ceil(low.rows + part * (high.rows - low.rows))
+def _between(low: _Point, high: _Point, wanted: float) -> int:
+    """The budget at which a line through two points reaches the wanted recall."""
+    rise = high[1] - low[1]
+    part = (wanted - low[1]) / rise if rise > 0 else 1.0
+    return math.ceil(low[0] + part * (high[0] - low[0]))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -251,6 +252,49 @@ def test_doctor_says_what_is_there_and_what_to_do(monkeypatch, tmp_path):
     assert f"export PYSPARK_PYTHON={sys.executable}" in found["python of workers"]["remedy"]
     assert "STREAMSHED_CACHE" in found["kernel cache"]["remedy"]
     assert "SPARK_LOCAL_IP" in found["host name"]["remedy"]
+
+
+def test_doctor_knows_versions_that_do_not_fit(monkeypatch):
+    pytest.importorskip("pyspark")
+    own = {"protobuf": "5.29.3", "pandas": "3.0.1", "altair": "5.1"}
+    known = cli.doctor.version
+    monkeypatch.setattr(cli.doctor, "version", lambda name: own.get(name) or known(name))
+    monkeypatch.setattr(cli.doctor, "java_version", lambda: (25, 'openjdk version "25"'))
+    # As protobuf does where code was made for a newer one.
+    monkeypatch.setitem(sys.modules, cli.doctor._MESSAGES, None)
+    found = {check["what"]: check for check in json.loads(run("doctor", "--json", code=1).stdout)}
+    assert found["protobuf"]["remedy"] == "pip install 'protobuf>=6.33'"
+    assert (found["protobuf"]["state"], found["protobuf"]["found"]) == ("bad", "5.29.3, not >=6.33")
+    assert "'pandas<3,>=2.2'" in found["pandas"]["remedy"]
+    assert (found["altair"]["state"], found["pyarrow"]["state"]) == ("warning", "ok")
+    assert (found["java"]["state"], found["java"]["found"]) == ("warning", 'openjdk version "25"')
+    assert "set JAVA_HOME" in found["java"]["remedy"]
+    assert found["state of Spark"]["state"] == "bad"
+    assert "pip install --upgrade 'protobuf>=6.33'" in found["state of Spark"]["remedy"]
+
+
+def test_doctor_knows_what_is_scarce(monkeypatch, tmp_path):
+    """Memory, shared memory, cores and ports: each with what to do."""
+    known = cli.doctor._limit
+    limits = {"memory.max": 1e9, "cpu.max": 0.5}
+    monkeypatch.setattr(cli.doctor, "_limit", lambda name: limits.get(name) or known(name))
+    monkeypatch.setattr(cli.doctor.os, "access", lambda *_: False)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # another job has it
+            taken.bind(("127.0.0.1", 8321))
+            taken.listen()
+        shown = run("doctor", "--json").stdout
+    found = {check["what"]: check for check in json.loads(shown)}
+    remedies = {
+        "memory": "lower spark.driver.memory",
+        "/dev/shm": "STREAMSHED_SHARED_MEMORY=off",
+        "cores": "local[2]",
+        "port 8321": "streamshed run --page",
+    }
+    for what, remedy in remedies.items():
+        assert found[what]["state"] == "warning", what
+        assert remedy in found[what]["remedy"]
 
 
 def test_the_version():

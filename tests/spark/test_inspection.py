@@ -34,8 +34,15 @@ def test_a_checkpoint_tells_what_the_join_holds(spark, files):
         assert min(one.oldest for one in own) >= str(rows["ts"][0].as_py())
     # The oldest are evicted first, so that each shard holds the last of its rows.
     assert found.rows == sum(rows for _, rows in found.keys) <= 40
-    assert found.evicted_by(10) == found.rows - 10
-    assert found.evicted_by(1000) == 0
+    # Each shard has its half of the budget, however full the other is.
+    held = {shard: 0 for shard in found.shards}
+    for one in found.held:
+        held[one.shard] += one.rows
+    assert found.evicted_by(11) == {
+        shard: rows - part for (shard, rows), part in zip(held.items(), (6, 5), strict=True)
+    }
+    assert set(found.evicted_by(1000).values()) == {0}
+    assert "in each of 2 shards" in str(found)
     assert "total" in found.about["budget"]
     assert "oldest row" in str(found)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import json as json_
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -128,26 +129,92 @@ _PACKAGES = {
     "protobuf": "spark",
     "duckdb": "frames",
     "altair": "charts",
+    "vl-convert-python": "charts",
 }
 """What is used, and the extra that brings it; without Spark joins run in this process."""
+_NICE = ("frames", "charts")
+"""Extras without which joins run all the same."""
+_MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
+"""What Spark's Python workers say to the state store; it is made for some versions of protobuf."""
+_NEWEST_JAVA = 21
+"""The newest Java that Spark's releases are tested with."""
 
 
 def _packages() -> Iterator[Check]:
     yield Check("python", f"{sys.version.split()[0]}, {sys.executable}")
     yield Check("streamshed", str(importlib.import_module("streamshed").__version__))
+    needed = _needed()
     for package, extra in _PACKAGES.items():
+        state: Literal["warning", "bad"] = "warning" if extra in _NICE else "bad"
+        brings = f"pip install 'streamshed[{extra}]'" if extra else "pip install streamshed"
         try:
-            yield Check(package, version(package))
+            found = version(package)
         except PackageNotFoundError:
-            brings = f"pip install 'streamshed[{extra}]'" if extra else "pip install streamshed"
-            state: Literal["warning", "bad"] = "warning" if extra in ("frames", "charts") else "bad"
             yield Check(package, "not installed", state, brings)
+            continue
+        wanted = needed.get((package, extra), "")
+        if _fits(found, wanted):
+            yield Check(package, found)
+        else:
+            yield Check(package, f"{found}, not {wanted}", state, f"pip install '{package}{wanted}'")
+
+
+def _needed() -> dict[tuple[str, str], str]:
+    """The versions that this package asks for, by the name of a package and the extra."""
+    try:
+        said = requires("streamshed") or []
+    except PackageNotFoundError:  # it runs from its sources
+        return {}
+    found = (re.match(r"([\w-]+)([^;]*)(?:; extra == ['\"](\w+)['\"])?", one) for one in said)
+    return {(one[1], one[3] or ""): one[2].strip() for one in found if one is not None}
+
+
+def _fits(found: str, wanted: str) -> bool:
+    """Whether a version is one of those that are wanted.
+
+    Examples:
+        >>> _fits("2.10.1", "<3,>=2.2"), _fits("2.1", ">=2.2"), _fits("3.0", "<3,>=2.2")
+        (True, False, False)
+    """
+
+    def numbers(text: str) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", text.partition("+")[0])]
+
+    for bound in filter(None, wanted.split(",")):
+        if bound.startswith(">=") and numbers(found) < numbers(bound):
+            return False
+        if bound.startswith("<") and "=" not in bound and numbers(found) >= numbers(bound):
+            return False
+    return True
 
 
 def _java() -> Iterator[Check]:
     number, said = java_version()
-    remedy = "install Java 17 or later, or set JAVA_HOME to where it is; only Spark needs it"
-    yield Check("java", said) if number >= 17 else Check("java", said, "bad", remedy)
+    if number < 17:
+        remedy = "install Java 17 or later, or set JAVA_HOME to where it is; only Spark needs it"
+        yield Check("java", said, "bad", remedy)
+    elif number > _NEWEST_JAVA:
+        remedy = f"Spark is tested with Java 17 and {_NEWEST_JAVA}: if it fails, set JAVA_HOME"
+        yield Check("java", said, "warning", remedy)
+    else:
+        yield Check("java", said)
+
+
+def _spark() -> Iterator[Check]:
+    """Whether Spark's Python can speak with its state store."""
+    try:
+        importlib.import_module("pyspark")
+    except ImportError:
+        return  # which is said above
+    try:
+        importlib.import_module(_MESSAGES)
+    except Exception as error:  # protobuf has errors of its own for what does not fit
+        reason = str(error).strip().partition("\n")[0]
+        wanted = _needed().get(("protobuf", "spark"), "")
+        remedy = f"pip install --upgrade 'protobuf{wanted}': without it every query fails"
+        yield Check("state of Spark", f"protobuf: {reason}", "bad", remedy)
+    else:
+        yield Check("state of Spark", "its messages can be read")
 
 
 def _workers() -> Iterator[Check]:
@@ -287,6 +354,7 @@ def _kernels() -> Iterator[Check]:
 _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
     _packages,
     _java,
+    _spark,
     _workers,
     _memory,
     _shared_memory,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json as json_
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamshed.cli.app import app
 from streamshed.terminal import spark_session
+
+if TYPE_CHECKING:
+    from streamshed.spark.inspection import Inspection
 
 
 @app.command()
@@ -30,12 +34,27 @@ def inspect(
         spark.conf.set("spark.sql.shuffle.partitions", "4")
         found = look(spark, checkpoint)
     if json:
-        typer.echo(json_.dumps([one.to_dict() for one in found]))
+        told = [one.to_dict() for one in found]
+        if budget is not None:
+            told = [
+                {**plain, "evicted": one.evicted_by(budget)}
+                for plain, one in zip(told, found, strict=True)
+            ]
+        typer.echo(json_.dumps(told))
         return
     for one in found:
         typer.echo(str(one))
         if budget is not None:
-            typer.echo(
-                f"under a budget of {budget:,} rows {one.evicted_by(budget):,} of the "
-                f"{one.rows:,} rows would be evicted with the next batch"
-            )
+            typer.echo("\n".join(_under(one, budget)))
+
+
+def _under(found: Inspection, budget: int) -> Iterator[str]:
+    """What another budget would change."""
+    evicted = found.evicted_by(budget)
+    yield (
+        f"under a budget of {budget:,} rows {sum(evicted.values()):,} of the {found.rows:,} rows "
+        "would be evicted with the next batch"
+    )
+    if len(evicted) > 1:
+        for shard, rows in evicted.items():
+            yield f"  shard {shard}: {rows:,}"

@@ -201,6 +201,8 @@ class _Watched:
         self.batches: deque[Figures] = deque(maxlen=KEPT)
         self.done = 0
         """Batches seen, those that are forgotten included."""
+        self._last = -1
+        """The last batch that was looked at, with rows or without."""
         self.active, self.failed, self.status = True, False, "starting"
 
     def look(self) -> None:
@@ -214,24 +216,39 @@ class _Watched:
         self.active = self.query.isActive
         self.failed = not self.active and self.query.exception() is not None
         self.status = str(self.query.status["message"]) if self.active else "stopped"
-        last = self._last_batch()
-        if last is None or (self.batches and last <= self.batches[-1]["batch"]):
-            return
-        newest = self.batches[-1] if self.batches else None
-        for progress in self.query.recentProgress:
-            told: Any = progress if isinstance(progress, dict) else json.loads(progress.json)
-            if told["numInputRows"] and (newest is None or told["batchId"] > newest["batch"]):
-                newest = figures(told, newest)
+        for told in self._fresh():
+            self._last = int(told["batchId"])
+            if told["numInputRows"]:
+                newest = figures(told, self.batches[-1] if self.batches else None)
                 self.batches.append(newest)
                 self.done += 1
 
-    def _last_batch(self) -> int | None:
-        """The number of the last batch; all of its progress would cost more to read."""
-        if (java := getattr(self.query, "_jsq", None)) is not None:
-            progress = java.lastProgress()
-            return None if progress is None else int(progress.batchId())
+    def _fresh(self) -> list[Any]:
+        """What Spark says of the batches that are new, the oldest first.
+
+        Java keeps the last hundred; to fetch and read all of them for each batch would take most of
+        the time of the page.
+        """
+        java = getattr(self.query, "_jsq", None)
+        found: list[Any] = []
+        if java is not None:
+            last = java.lastProgress()
+            if last is None or int(last.batchId()) <= self._last:
+                return []
+            kept = java.recentProgress()
+            for place in reversed(range(len(kept))):
+                if int(kept[place].batchId()) <= self._last:
+                    break
+                found.append(json.loads(kept[place].json()))
+            return found[::-1]
         last = self.query.lastProgress
-        return None if last is None else int(last["batchId"])
+        if last is None or int(last["batchId"]) <= self._last:
+            return []
+        for progress in self.query.recentProgress:
+            told: Any = progress if isinstance(progress, dict) else json.loads(progress.json)
+            if told["batchId"] > self._last:
+                found.append(told)
+        return found
 
 
 class _Server(ThreadingHTTPServer):

@@ -18,6 +18,7 @@ from streamshed.engine.restore import CORE, stored_rows
 from streamshed.errors import InputError
 from streamshed.kernels.core import FATES, RESULTS
 from streamshed.ledger import Ledger, StreamLedger
+from streamshed.shards import parts_of
 from streamshed.spark.deferred import STATE
 from streamshed.spark.store import snapshot_of
 
@@ -54,7 +55,9 @@ class Inspection:
 
     Attributes:
         operator: the number of Spark's stateful operator.
-        about: what the join is, in the words of its state: keys, windows, budget, policy.
+        about: what the join is, in the words of its state: keys, windows, policy, and the budget of
+            its first shard.
+        shards: the labels of all shards, also of those that have seen no row yet.
         held: the rows, by shard and stream.
         keys: the keys with the most rows, by hash, and how many rows each has.
         ledger: what became of all rows, without estimates.
@@ -63,6 +66,7 @@ class Inspection:
 
     operator: int
     about: Mapping[str, str]
+    shards: tuple[int, ...]
     held: tuple[Held, ...]
     keys: tuple[tuple[str, int], ...]
     ledger: Ledger
@@ -73,9 +77,19 @@ class Inspection:
         """The rows that are stored."""
         return sum(one.rows for one in self.held)
 
-    def evicted_by(self, total: int) -> int:
-        """The rows that would be evicted if the join went on with a budget of so many rows."""
-        return max(0, self.rows - total)
+    def evicted_by(self, total: int) -> dict[int, int]:
+        """The rows of each shard that a budget of so many rows for the whole join would evict.
+
+        A shard has its part of the budget, whatever the others hold.
+        """
+        held = Counter[int]()
+        for one in self.held:
+            held[one.shard] += one.rows
+        parts = parts_of(total, len(self.shards))
+        return {
+            shard: max(0, held[shard] - part)
+            for shard, part in zip(self.shards, parts, strict=True)
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -83,8 +97,9 @@ class Inspection:
         return {**plain, "ledger": self.ledger.to_dict()}
 
     def __str__(self) -> str:
+        each = f" in each of {len(self.shards)} shards" if len(self.shards) > 1 else ""
         lines = [
-            f"{self.about['streams']}: key {self.about['key']}, budget {self.about['budget']}, "
+            f"{self.about['streams']}: key {self.about['key']}, budget {self.about['budget']}{each}, "
             f"policy {self.about['policy']}",
             f"{self.rows:,} rows, {self.state_bytes:,} bytes in the state store",
         ]
@@ -156,7 +171,9 @@ def _inspected(spark: SparkSession, checkpoint: str, operator: int) -> Inspectio
     )
     nbytes = sum(shard["bytes"] for shard in shards)
     heaviest = tuple(keys.most_common(_MOST_KEYS))
-    return Inspection(operator, shards[0]["about"], held, heaviest, ledger, nbytes)
+    about = shards[0]["about"]
+    labels = tuple(int(label) for label in about.pop("shards").split(", ") if label)
+    return Inspection(operator, about, labels or (shards[0]["shard"],), held, heaviest, ledger, nbytes)
 
 
 _FATES = (
@@ -208,7 +225,7 @@ def _summary(entries: pa.Table) -> pa.Table:
     return pa.table({"summary": [json.dumps(said)]})
 
 
-_ABOUT = ("streams", "key", "times", "windows", "budget", "policy")
+_ABOUT = ("streams", "key", "times", "windows", "budget", "policy", "shards")
 
 
 def _streams(snapshot: Snapshot) -> dict[str, int]:
