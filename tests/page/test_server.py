@@ -178,6 +178,39 @@ def test_what_cannot_be_served_is_refused():
         serve(["query"], port=0)
 
 
+class Kept:
+    """The progress of a batch in Java, which counts how often it is read."""
+
+    read = 0
+
+    def __init__(self, batch, rows=1_000):
+        self.told = {**progress(batch), "numInputRows": rows}
+
+    def batchId(self):  # noqa: N802 - Java's name
+        return self.told["batchId"]
+
+    def json(self):
+        Kept.read += 1
+        return json.dumps(self.told)
+
+
+def test_a_batch_is_read_once():
+    """Java keeps a hundred: to read them all for each batch would cost more than all else."""
+    kept = [Kept(batch) for batch in range(100)]
+    query = Query()
+    query._jsq = SimpleNamespace(lastProgress=lambda: kept[-1], recentProgress=lambda: kept)
+    watched = _Watched(query)
+    watched.look()
+    assert (watched.done, Kept.read) == (100, 100)
+    kept.append(Kept(100, rows=0))  # a batch without rows is no news, and is not read again
+    for _ in range(3):
+        watched.look()
+    assert (watched.done, Kept.read) == (100, 101)
+    kept.append(Kept(101))
+    watched.look()
+    assert (watched.done, Kept.read, watched.batches[-1]["batch"]) == (101, 102, 101)
+
+
 def test_a_look_at_very_many_streams_costs_little_and_a_lost_query_is_over():
     query = Query()
     names = tuple(f"s{number}" for number in range(1_000))

@@ -35,7 +35,7 @@ def test_a_checkpoint_tells_what_the_join_holds(spark, files):
     # The oldest are evicted first, so that each shard holds the last of its rows.
     assert found.rows == sum(rows for _, rows in found.keys) <= 40
     # Each shard has its half of the budget, however full the other is.
-    held = {shard: 0 for shard in found.shards}
+    held = dict.fromkeys(found.shards, 0)
     for one in found.held:
         held[one.shard] += one.rows
     assert found.evicted_by(11) == {

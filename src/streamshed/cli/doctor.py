@@ -156,7 +156,9 @@ def _packages() -> Iterator[Check]:
         if _fits(found, wanted):
             yield Check(package, found)
         else:
-            yield Check(package, f"{found}, not {wanted}", state, f"pip install '{package}{wanted}'")
+            yield Check(
+                package, f"{found}, not {wanted}", state, f"pip install '{package}{wanted}'"
+            )
 
 
 def _needed() -> dict[tuple[str, str], str]:

@@ -99,8 +99,8 @@ class Inspection:
     def __str__(self) -> str:
         each = f" in each of {len(self.shards)} shards" if len(self.shards) > 1 else ""
         lines = [
-            f"{self.about['streams']}: key {self.about['key']}, budget {self.about['budget']}{each}, "
-            f"policy {self.about['policy']}",
+            f"{self.about['streams']}: key {self.about['key']}, "
+            f"budget {self.about['budget']}{each}, policy {self.about['policy']}",
             f"{self.rows:,} rows, {self.state_bytes:,} bytes in the state store",
         ]
         heads = ["shard", "stream", "rows", "bytes", "oldest row"]
@@ -173,7 +173,9 @@ def _inspected(spark: SparkSession, checkpoint: str, operator: int) -> Inspectio
     heaviest = tuple(keys.most_common(_MOST_KEYS))
     about = shards[0]["about"]
     labels = tuple(int(label) for label in about.pop("shards").split(", ") if label)
-    return Inspection(operator, about, labels or (shards[0]["shard"],), held, heaviest, ledger, nbytes)
+    return Inspection(
+        operator, about, labels or (shards[0]["shard"],), held, heaviest, ledger, nbytes
+    )
 
 
 _FATES = (
