@@ -42,6 +42,10 @@ STREAMED = "streamed"
 """The same, and the changes of the relation stream too."""
 
 
+SPILLED = "spilled"
+"""In place of a policy: a join that spills; see `spilled_join`."""
+
+
 CLUSTERED = "clustered"
 """In place of a policy: a join in clusters, with relevance feedback."""
 
@@ -51,6 +55,39 @@ def joined(policy: str) -> ss.Join:
     if policy in (THROUGH, STREAMED):
         return through(workload(policy))
     return spec(workload(policy))
+
+
+def spilled_join(to: Path) -> ss.Join:
+    """A join of two streams that spills to a folder."""
+    join = ss.join("a", "b").on("k").within(SPILLING_WINDOW, time="ts")
+    return join.keep(total=120).spill(to=str(to))
+
+
+def spilled_batches(batches: int = 6, size: int = 300) -> list[Batch]:
+    """Rows of which most wait on disk, and then such as meet nobody, who bring credit for them."""
+    last = batches * size
+    keys = {name: range(1000 * seed, 1000 * seed + 4) for name, seed in SPILLING.items()}
+    return [
+        {name: _spilled_rows(seed, size, start) for name, seed in SPILLING.items()}
+        for start in range(0, last, size)
+    ] + [
+        {
+            name: pa.table({"k": [*keys[name]] * 8, "ts": np.repeat(times, 4), "n": [-1] * 32})
+            for name in SPILLING
+        }
+        for times in (np.arange(1, 17) * SPILLING_WINDOW + last).reshape(2, 8)
+    ]
+
+
+def _spilled_rows(seed: int, size: int, start: int) -> pa.Table:
+    random = np.random.default_rng([seed, start])
+    times = np.sort(random.integers(start, start + size, size))
+    keys = random.integers(0, 40, size)
+    return pa.table({"k": keys, "ts": times, "n": np.arange(start, start + size)})
+
+
+SPILLING, SPILLING_WINDOW = {"a": 1, "b": 2}, 400
+"""The seeds of the streams of a join that spills, and its window."""
 
 
 def with_changes(join: ss.Join, folder: Path, spark: SparkSession) -> ss.Join:

@@ -100,8 +100,15 @@ def _part_of_work(throttle: ThrottlePlan, shards: int, cores: int) -> ThrottlePl
 
 def shards_by_key(stream: StreamPlan, rows: pa.RecordBatch, shards: int) -> npt.NDArray[np.int64]:
     """The number of the shard of each row, by its key."""
-    hashed, _ = key_hash(rows, stream.key, stream.key_types, _ROUTING)
+    hashed = routing_hash(rows, stream.key, stream.key_types)
     return (hashed % np.uint64(shards)).astype(np.int64)
+
+
+def routing_hash(
+    rows: pa.RecordBatch, columns: Sequence[str], types: Sequence[pa.DataType]
+) -> npt.NDArray[np.uint64]:
+    """The hash of keys by which shards are found, the same in every run."""
+    return key_hash(rows, columns, types, _ROUTING)[0]
 
 
 def split(

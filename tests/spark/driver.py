@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import streaming
 from clusters import RELEVANCE, clustered_frame
 from disturbances import Disturbance, DisturbedClusterProcessor, DisturbedProcessor
-from queries import CLUSTERED, STREAMED, joined, with_changes
+from queries import CLUSTERED, SPILLED, STREAMED, joined, spilled_join, with_changes
 from streamshed.spark import streaming as runtime
 
 # The package has a function of the module's name.
@@ -42,7 +42,8 @@ def main() -> None:
     if options.policy == CLUSTERED:
         ran = files.finish(clustered_frame(files, session, RELEVANCE))
     else:
-        join = joined(options.policy)
+        spilled = options.policy == SPILLED
+        join = spilled_join(options.folder / "_disk") if spilled else joined(options.policy)
         if options.policy == STREAMED:
             join = with_changes(join, options.folder, session)
         ran = files.run(session, join, shards=options.shards, resume=options.resume)

@@ -96,6 +96,24 @@ def test_facts_are_divided_among_shards(spark: SparkSession, files: Files, dynam
         assert stream.arrived >= expected.ledger.streams[name].arrived
 
 
+def test_rows_are_found_where_they_are_with_another_seed(spark: SparkSession, files: Files) -> None:
+    """Which shard has a fact follows from its key alone; another relation is refused."""
+    workload = bounded().unbounded()
+    join, batches = through(workload, dynamic=False), cut(workload, 4)
+    files.write(batches[:2])
+    files.run(spark, join, shards=3)
+    files.write(batches[2:])
+    ran = files.run(spark, join.seed(workload.seed + 1), shards=3)
+    expected = replayed(join, batches)
+    assert rows(ran.table, expected.table.schema) == rows(expected.table)
+    files.write(batches[:1])
+    said = join._spec.through_relation
+    facts = said.relation.data.slice(0, 5)
+    other = join.through(replace(said.relation, data=facts), **dict(said.columns.named))
+    with pytest.raises(Exception, match=r"the relation has other rows or changes"):
+        files.run(spark, other, shards=3)
+
+
 def test_rows_go_to_the_shards_of_their_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     known = np.array([5, 5, 7], np.uint64), np.array([0, 2, 1], np.int32)
     routes = shipping.Routes("none", 0, 3)

@@ -6,6 +6,7 @@ import pytest
 
 import streamshed as ss
 from streamshed.spark.sharding import MOST, Sharding, spark_hash
+from streamshed.spark.shipping import Cells
 
 
 def test_shards_are_in_partitions_of_their_own() -> None:
@@ -33,16 +34,14 @@ def test_shards_are_in_partitions_of_their_own() -> None:
             Sharding(3, shards=2),
             r"made with spark\.sql\.shuffle\.partitions=2, and it is 3; set it to 2, or take",
         ),
+        (
+            Sharding(2, shards=2, cells=Cells(0, (), {}, "these")),
+            Sharding(2, shards=2, cells=Cells(0, (), {}, "others")),
+            r"other rows or changes than .* 2 shards hold rows where .*; give the relation as it",
+        ),
     ],
 )
 def test_other_shards_are_refused(before: Sharding, after: Sharding, said: str) -> None:
     before.check(before.recorded())
     with pytest.raises(ss.StateError, match=said):
         after.check(before.recorded())
-
-
-def test_keys_that_an_older_release_divided_are_refused() -> None:
-    older = {"shards": 2, "partitions": 2}
-    with pytest.raises(ss.StateError, match=r"has 2 shards, .* older release .* savepoint"):
-        Sharding(2).check(older)
-    Sharding(1).check({"shards": 1, "partitions": 1})

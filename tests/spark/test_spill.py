@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamshed as ss
+from queries import spilled_batches, spilled_join
 from state_handle import Handle
+from streaming import whole
 from streamshed.engine.ingest import in_order_of_time, merged
 from streamshed.engine.operator import Block
 from streamshed.spark import shared_memory, spilling, store
@@ -128,36 +130,23 @@ def test_inputs_that_end_make_all_results(spark, tmp_path) -> None:
 
 
 @pytest.mark.spark
-def test_a_query_that_spills_goes_on_after_a_restart(spark, tmp_path) -> None:
-    """What it makes is made once; what it has not made waits on disk."""
-    sides = {
-        name: [rows(seed, 300, 300 * batch) for batch in range(6)]
-        for name, seed in (("a", 1), ("b", 2))
-    }
-    join, before = joined(tmp_path / "disk"), 0
-    for upto in (3, 6):
-        batches = {name: side[:upto] for name, side in sides.items()}
-        frames = frames_of(spark, tmp_path, batches, streaming=True)
+def test_a_query_that_spills_goes_on_after_restarts(spark, files) -> None:
+    """What it has not made waits on disk; rows that meet nobody bring credit for all of it."""
+    batches = spilled_batches()
+    join, before = spilled_join(files.folder / "_disk"), 0
+    for start, end in ((0, 3), (3, 6), (6, 8)):
+        files.write(batches[start:end])
         shared_memory.clear()
-        query = (
-            join.stream(frames, shards=2)
-            .selectExpr("a.n AS a", "b.n AS b")
-            .writeStream.format("parquet")
-            .option("path", str(tmp_path / "results"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        ledger = ss.spark.ledger(query)
-        made = Counter(map(tuple, spark.read.parquet(str(tmp_path / "results")).collect()))
-        expected = exact(*map(pa.Table.from_batches, batches.values()))
-        assert ledger.results == made.total() > before
+        ran = files.run(spark, join, shards=2)
+        made = Counter((row["a"]["n"], row["b"]["n"]) for row in ran.table.to_pylist())
+        expected = exact(*whole(batches[:end]).values())
+        assert ran.ledger.results == made.total() > before
         assert not made - expected
-        assert ledger.spilled.rows > 0
-        assert ledger.spilled.results > 0
-        assert ledger.shed_by == {}
+        assert ran.ledger.spilled.results > 0
+        assert ran.ledger.shed_by == {}
+        assert (ran.ledger.spilled.rows > 0) == (end < len(batches))
         before = made.total()
+    assert made == expected
 
 
 @pytest.mark.spark

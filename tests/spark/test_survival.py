@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,18 +18,21 @@ from clusters import in_batches, readings
 from queries import (
     BATCHES,
     CLUSTERED,
+    SPILLED,
+    SPILLING_WINDOW,
     STREAMED,
     THROUGH,
     check,
     joined,
     logged,
     running,
+    spilled_batches,
     struck,
     waits,
     workload,
     written,
 )
-from streaming import Files, counts, cut, replayed, rows
+from streaming import Files, counts, cut, replayed, rows, whole
 from streamshed.spark.savepoint import write_savepoint
 
 if TYPE_CHECKING:
@@ -104,6 +109,34 @@ def test_a_savepoint_between_kills(spark: SparkSession, tmp_path: Path) -> None:
     assert rows(left, expected.table.schema) == rows(expected.table)
     said = json.loads((halves[1] / "_ledger.json").read_text())
     assert said == {"streams": counts(expected.ledger), "results": expected.ledger.results}
+
+
+def test_what_waits_on_disk_is_made_once_whatever_is_killed(tmp_path: Path) -> None:
+    """Rows that meet nobody drain the disk; then the results are those of DuckDB, each once."""
+    batches = spilled_batches()
+    Files(tmp_path).write(batches)
+    with running(tmp_path, SPILLED, "--shards", "2", *waits((2, "within"))) as query:
+        query.wait_for(struck(tmp_path, 2, "within"))
+    moments = [(3, "before"), (4, "within"), (6, "after")]
+    options = ["--shards", "2", "--master", "local[2,4]", *waits(*moments)]
+    with running(tmp_path, SPILLED, *options) as query:
+        for batch, moment in moments:
+            query.wait_for(struck(tmp_path, batch, moment))
+            os.kill(int((tmp_path / f"_struck-{batch}-{moment}").read_text()), signal.SIGKILL)
+        query.wait_for(logged(tmp_path, "offsets", 7))
+    with running(tmp_path, SPILLED, "--shards", "2") as query:
+        query.finish()
+    left = pq.read_table(tmp_path / "_results.parquet")
+    made = Counter((row["a"]["n"], row["b"]["n"]) for row in left.to_pylist())
+    found = duckdb.connect()
+    for name, table in whole(batches).items():
+        found.register(name, table)
+    within = f"abs(a.ts - b.ts) <= {SPILLING_WINDOW}"
+    found.execute(f"SELECT a.n, b.n FROM a JOIN b USING (k) WHERE {within}")
+    expected = Counter(found.fetchall())
+    assert made == expected
+    said = json.loads((tmp_path / "_ledger.json").read_text())
+    assert said["results"] == expected.total()
 
 
 def test_clusters_learn_the_same_whatever_is_killed(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from streamshed.columns import no_rows
 from streamshed.engine.checkpoint import from_ipc, to_ipc
-from streamshed.engine.ingest import key_hash, newest_time
+from streamshed.engine.ingest import newest_time
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
-from streamshed.shards import shards_by_key, split
+from streamshed.shards import routing_hash, shards_by_key, split
 from streamshed.spark.changes import CHANGES
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
@@ -151,7 +151,7 @@ class Pack:
         """The rows, copied where they belong to several shards, and the number of each one's."""
         cells, stream = self.sharding.cells, self.plan.streams[self.position]
         if cells is not None:
-            hashed, _ = key_hash(rows, stream.key, stream.key_types, self.plan.secret)
+            hashed = routing_hash(rows, stream.key, stream.key_types)
             of, shard = cells.shards_of(self.position, hashed)
             return rows.take(pa.array(of)), shard
         if self.by_key:

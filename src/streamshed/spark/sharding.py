@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamshed.errors import StateError
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 PARTITIONS = "spark.sql.shuffle.partitions"
 _RECORDED = "spark.sql.streaming.internal.stateStore.partitions"
 """What Spark calls the number of partitions in the checkpoint, when it tells a task."""
-ROUTING = 2
-"""The number of the way in which keys are divided among shards (`streamshed.shards`)."""
 MOST = 16
 """Shards where none are given: Spark's own 200 partitions would be far too many."""
 
@@ -66,11 +64,12 @@ class Sharding:
         shards = self.shards or max(1, min(self.most, MOST, self.partitions))
         return _labels(shards, self.partitions)
 
-    def recorded(self) -> dict[str, int]:
+    def recorded(self) -> dict[str, Any]:
         """What a state says of the shards that it is one of."""
-        return {"shards": self.count, "partitions": self.partitions, "routing": ROUTING}
+        cells = "" if self.cells is None else self.cells.digest
+        return {"shards": self.count, "partitions": self.partitions, "cells": cells}
 
-    def check(self, recorded: dict[str, int]) -> None:
+    def check(self, recorded: dict[str, Any]) -> None:
         """Refuse the state of a join in other shards: rows would not find each other.
 
         Args:
@@ -88,18 +87,16 @@ class Sharding:
                 f" ({PARTITIONS} is {self.partitions}); give .stream(…, shards={shards}), or take"
                 " its rows along with streamshed savepoint and .stream(…, resume=…)"
             )
-        if partitions == self.partitions:
-            if shards == 1:
-                return
+        if partitions != self.partitions:
             raise StateError(
-                f"the checkpoint has {shards} shards, among which an older release has divided keys"
-                " in another way; take its rows along with streamshed savepoint and"
-                " .stream(…, resume=…)"
+                f"the checkpoint was made with {PARTITIONS}={partitions}, and it is"
+                f" {self.partitions}; set it to {partitions}, or take its rows along with"
+                " streamshed savepoint and .stream(…, resume=…)"
             )
         raise StateError(
-            f"the checkpoint was made with {PARTITIONS}={partitions}, and it is {self.partitions};"
-            f" set it to {partitions}, or take its rows along with streamshed savepoint and"
-            " .stream(…, resume=…)"
+            "the relation has other rows or changes than when the checkpoint was made, whose"
+            f" {shards} shards hold rows where the facts were then; give the relation as it was,"
+            " or start anew: with shards=1 it may be another after a restart"
         )
 
 

@@ -30,7 +30,6 @@ import pyarrow as pa
 from pyspark import SparkFiles
 
 from streamshed.columns import no_rows
-from streamshed.engine.ingest import key_hash
 from streamshed.engine.match.fact_index import CODE_WORDS, Facts, FactSettings
 from streamshed.engine.match.running_relation import Index, RunningRelation
 from streamshed.errors import SpecError
@@ -38,6 +37,7 @@ from streamshed.kernels import cache
 from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.plan.routing import by_one_key
 from streamshed.relations import Relation, Table
+from streamshed.shards import routing_hash
 from streamshed.sources import Source
 from streamshed.spark.changes import StreamedChanges
 from streamshed.spark.settings import context_of
@@ -277,10 +277,9 @@ def _divided(
 
 
 def _hashes(plan: Plan, position: int, facts: pa.RecordBatch) -> npt.NDArray[np.uint64]:
-    """The hashes of the keys by which facts match the rows of a stream."""
+    """The hashes of the keys by which facts match the rows of a stream, to find shards by."""
     assert plan.through is not None
-    types = plan.streams[position].key_types
-    return key_hash(facts, plan.through.keys[position], types, plan.secret)[0]
+    return routing_hash(facts, plan.through.keys[position], plan.streams[position].key_types)
 
 
 def _routes(
@@ -295,6 +294,16 @@ def _routes(
     pairs["shard"] = np.concatenate(owners)
     pairs = np.unique(pairs)
     return np.ascontiguousarray(pairs["hash"]), np.ascontiguousarray(pairs["shard"])
+
+
+def _digest_of(
+    axis: int, pairs: Mapping[int, tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]]
+) -> str:
+    """What differs where rows of some key go to other shards."""
+    found = hashlib.sha256(str(axis).encode())
+    for hashes, shards in pairs.values():
+        found.update(hashes.tobytes() + shards.tobytes())
+    return found.hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -326,11 +335,13 @@ class Cells:
         axis: the stream by whose keys facts are divided: its rows go to one shard each.
         parts: the facts of each shard.
         routes: for each other stream the shards of its keys.
+        digest: differs where rows go elsewhere; nothing where that follows from their keys alone.
     """
 
     axis: int
     parts: tuple[RelationPlan, ...]
     routes: Mapping[int, Routes]
+    digest: str = ""
 
     def shards_of(
         self, position: int, hashed: npt.NDArray[np.uint64]
@@ -399,12 +410,14 @@ class _Writer:
         parts = tuple(
             self.relation(plan, own(rows, shard), own(news, shard)) for shard in range(shards)
         )
-        routes = {
-            position: self.routes(*_routes(plan, position, facts, owners))
+        pairs = {
+            position: _routes(plan, position, facts, owners)
             for position in range(len(plan.streams))
             if position != axis
         }
-        return parts, Cells(axis, parts, routes)
+        routes = {position: self.routes(*found) for position, found in pairs.items()}
+        apart = not by_one_key(plan, plan.through)
+        return parts, Cells(axis, parts, routes, _digest_of(axis, pairs) if apart else "")
 
     def table(self, rows: pa.RecordBatch) -> Shipped:
         start = self._begin()

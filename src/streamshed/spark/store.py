@@ -23,6 +23,7 @@ import pyarrow as pa
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import (
     LOG,
+    VERSION,
     ArrayLog,
     Head,
     SegmentName,
@@ -33,6 +34,7 @@ from streamshed.engine.checkpoint import (
 from streamshed.engine.operator import Operator
 from streamshed.engine.restore import attach, can_attach
 from streamshed.engine.saving import head_of
+from streamshed.errors import StateError
 from streamshed.kernels.core import NEVER, Memory
 from streamshed.plan.plan import Plan
 from streamshed.spark.changes import CHANGES, changes_of, in_effect
@@ -93,13 +95,13 @@ class Placed:
             about: what it is about.
             head: its bytes.
         """
-        carried = about.get("carried", [])  # not in states of the first releases
+        carried = about["carried"]
         at = len(head) - sum(size for *_, size in carried)
         placed = cls({(stream, number): count for stream, number, count in about["parts"]})
         for stream, number, size in carried:
             placed.carried[stream, number] = head[at : at + size]
             at += size
-        for number, members in about.get("bundles", []):
+        for number, members in about["bundles"]:
             placed.bundles[_BUNDLE, number] = {
                 (stream, segment): (start, size) for stream, segment, start, size in members
             }
@@ -175,6 +177,17 @@ _live: dict[str, Live] = AT_HAND
 """The joins that this worker process has released and still has at hand, by token."""
 
 
+def _of_this_layout(said: str) -> dict[str, Any]:
+    """What the head's first part is about, if this release has written it."""
+    about: dict[str, Any] = json.loads(said)
+    if about.get("layout") != VERSION:
+        raise StateError(
+            f"the state has layout {about.get('layout', 'of an older release')}, and this release"
+            f" reads {VERSION}; use the release that wrote it, or start anew"
+        )
+    return about
+
+
 def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
     """The state of a shard, of the entries that the state store has of it, without spilled rows."""
     return _state_of(entry for entry in entries if entry[0][0] != SPILLED)[0]
@@ -187,7 +200,7 @@ def _state_of(entries: Iterable[Entry]) -> tuple[Snapshot, list[pa.RecordBatch]]
     for (stream, number, part), (said, some) in entries:
         found.setdefault((stream, number), {})[part] = bytes(some)
         about = said or about
-    placed = Placed.read(json.loads(about), found[HEAD[:2]][0])
+    placed = Placed.read(_of_this_layout(about), found[HEAD[:2]][0])
     whole = {name: b"".join(of[part] for part in range(len(of))) for name, of in found.items()}
     head = whole.pop(HEAD[:2])
     carried = sum(map(len, placed.carried.values()))
@@ -234,11 +247,9 @@ class Store:
         if saved is None:
             folder = CacheFolder.create(uuid.uuid4().hex)
             return Live(begin(plan, memory=folder.memory), plan, folder)
-        about = json.loads(saved[0])
-        if "sharding" in about:
-            self.sharding.check(about["sharding"])
+        about = _of_this_layout(saved[0])
+        self.sharding.check(about["sharding"])
         token, lineage, version = about["token"], about["lineage"], about["version"]
-        changed = tuple(about.get("changes", (0, NEVER)))
         placed = Placed.read(about, bytes(saved[1]))
         known = _live.pop(token, None)
         _live.clear()  # what is not asked for now has gone on elsewhere
@@ -266,7 +277,7 @@ class Store:
         join = restore_operator(plan, snapshot, folder.memory)
         if files is not None:
             files.handed_over(join)
-        return Live(join, plan, folder, version, placed, log, *changed)
+        return Live(join, plan, folder, version, placed, log, *about["changes"])
 
     def _read(self, folder: CacheFolder, plan: Plan, files: StoredFiles | None) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
@@ -315,6 +326,7 @@ class Store:
         for part in range(state.placed.parts[HEAD[:2]], before):
             self.state.removeKey((*HEAD[:2], part))
         about = {
+            "layout": VERSION,
             "token": token,
             "lineage": state.lineage,
             "version": state.version,
