@@ -70,6 +70,8 @@ class Session:
         else:
             self._operator = restore_operator(self._plan, Snapshot.from_bytes(bytes(state)))
         self._positions = {stream.name: i for i, stream in enumerate(self._plan.streams)}
+        self._begun_with = state if self._operator.has_left else None
+        """The state, until rows are handed out that another budget has evicted of it."""
         self._referred = state is not None
         """Whether a state refers to files that were spilled to disk."""
         self._late: dict[str, list[pa.RecordBatch]] = {}
@@ -141,6 +143,8 @@ class Session:
         until the next snapshot, or until the session that continues from it ends.
         """
         operator = self._running()
+        if self._begun_with is not None:
+            return bytes(self._begun_with)
         state = operator.snapshot().to_bytes()
         self._referred = True
         return state
@@ -250,6 +254,7 @@ class Session:
     def _results(self, operator: Operator, found: Iterator[Block | Late]) -> pa.Table:
         """The results of a part of the input; if it fails midway, the session is over."""
         made: list[pa.RecordBatch] = []
+        self._begun_with = None
         try:
             for one in found:
                 if isinstance(one, Block):

@@ -299,6 +299,19 @@ def test_what_was_shed_is_known_after_a_restart_with_another_budget(
     assert not any(row["certain"] for row in alone)
 
 
+def test_rows_that_a_lower_budget_evicts_are_handed_out_whoever_is_asked_for_a_state() -> None:
+    join, data = PAIR.unmatched("a", "b"), pair(SORTED)
+    schemas = {name: part.schema for name, part in data.items()}
+    begun = join.keep(total=200).shed("oldest").open(schemas)
+    made = [begun.push({name: part.slice(0, 100) for name, part in data.items()})]
+    lower = join.keep(total=9).shed("oldest")
+    between = lower.open(schemas, state=begun.snapshot())
+    goes_on = lower.open(schemas, state=between.snapshot())
+    made += [goes_on.push({name: part.slice(100) for name, part in data.items()}), goes_on.finish()]
+    handed = sum(None in row for row in rows(pa.concat_tables(made)).elements())
+    assert handed == sum(stream.unmatched for stream in goes_on.ledger.streams.values())
+
+
 def test_a_key_that_made_its_first_result_later_makes_rows_uncertain() -> None:
     """The row of time 12 has a match where nothing is shed: its key makes results from 12 on."""
     join = PAIR.within(10, time="ts").first(per="key").unmatched("a")

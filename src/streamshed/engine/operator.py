@@ -300,6 +300,11 @@ class Operator:
         yield from found
         yield from self.left()
 
+    @property
+    def has_left(self) -> bool:
+        """Whether rows without a match have left that are not handed out yet."""
+        return bool(self.core.numbers[LEFT])
+
     def left(self) -> Iterator[Block]:
         """Hand out the rows without a match that have left."""
         if number := int(self.core.numbers[LEFT]):

@@ -305,4 +305,8 @@ def test_the_truth_is_what_the_run_itself_has_missed(policy: str) -> None:
 def test_intervals_cover_the_truth_under_every_policy(rate: float | None) -> None:
     found = list(runs(range(40), rate))
     assert len(found) >= 300
-    assert 0.92 <= coverage(found) <= 0.98
+    known = [run for run in found if run.said.low == run.said.high]
+    unsure = [run for run in found if run.said.low < run.said.high]
+    assert coverage(found) >= 0.92
+    assert not known or coverage(known) == 1  # the sample had room for everything
+    assert not unsure or 0.92 <= coverage(unsure) <= 0.985

@@ -66,6 +66,12 @@ def epsilon_join(streams: Sequence[str]) -> ss.Join:
     return join.within(within, time="time", clock="max").select("time")
 
 
+def _whole(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch, of no rows if it has none."""
+    columns = [column.combine_chunks() for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
 def watched(
     join: ss.Join, tables: Mapping[str, pa.Table], edges: Sequence[float], afresh: bool = False
 ) -> list[Span]:
@@ -80,8 +86,7 @@ def watched(
     plan = join.plan({name: table.schema for name, table in tables.items()})
     operator: Operator = build_operator(plan, whole=False)
     parts = [
-        operator.read(position, table.combine_chunks().to_batches()[0])
-        for position, table in enumerate(tables.values())
+        operator.read(position, _whole(table)) for position, table in enumerate(tables.values())
     ]
     batch = merged(parts)
     cuts = np.searchsorted(batch.time, [edge * SECOND for edge in edges])
@@ -128,8 +133,7 @@ def taken_in_turn(
     throttle = operator.throttle
     assert throttle is not None
     parts = [
-        operator.read(position, table.combine_chunks().to_batches()[0])
-        for position, table in enumerate(tables.values())
+        operator.read(position, _whole(table)) for position, table in enumerate(tables.values())
     ]
     batch = merged(parts)
     first, last = np.searchsorted(batch.time, [start * SECOND, end * SECOND]).tolist()
@@ -211,8 +215,7 @@ def selectivities(work: LaggingWorkload) -> tuple[tuple[float, ...], ...]:
     plan = join.plan({name: table.schema for name, table in tables.items()})
     operator = build_operator(plan, whole=False)
     parts = [
-        operator.read(position, table.combine_chunks().to_batches()[0])
-        for position, table in enumerate(tables.values())
+        operator.read(position, _whole(table)) for position, table in enumerate(tables.values())
     ]
     for _ in operator.process(merged(parts)):
         pass
