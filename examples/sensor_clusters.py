@@ -53,7 +53,7 @@ def run(spark: SparkSession, folder: Path, name: str, **options: object) -> None
     )
     query.awaitTermination()
     told = [json.loads(progress.json)["observedMetrics"] for progress in query.recentProgress]
-    sent = [one["streamshed"]["shuffle_bytes"] for one in told if "streamshed" in one]
+    sent = [accounts["shuffle_bytes"] for one in told for accounts in one.values()]
     results = spark.read.parquet(str(folder / name / "results")).count()
     print(f"{name}: {results:,} results; bytes by batch: {' '.join(f'{n:,}' for n in sent)}")
 

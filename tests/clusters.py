@@ -19,11 +19,15 @@ JOIN = ss.join(by="sensor").on("k").within(WINDOW, time="ts", late=100)
 RELEVANCE = Relevance(classes=1, chance="plain", base=1.0)
 
 
-def readings(seed: int, count: int = 240, keys: int = 40, paired: bool = False) -> pa.Table:
-    """Readings with equal times, of twelve sensors in clusters."""
+def readings(
+    seed: int, count: int = 240, keys: int = 40, paired: bool = False, moving: bool = False
+) -> pa.Table:
+    """Readings with equal times, of twelve sensors in clusters, which some may change."""
     random = np.random.default_rng(seed)
     sensor = random.integers(0, 12, count)
     cluster = sensor % CLUSTERS
+    if moving:
+        cluster = np.where(sensor < 4, random.integers(0, CLUSTERS, count), cluster)
     key = random.integers(0, keys, count)
     if paired:  # clusters 0 and 1 see the same values, cluster 2 sees others
         key += np.where(cluster == 2, 1_000, 0)
@@ -39,13 +43,13 @@ def in_batches(table: pa.Table, batches: int) -> list[pa.Table]:
 
 
 def clustered_frame(
-    files: Files, spark: SparkSession, relevance: Relevance | None = None
+    files: Files, spark: SparkSession, relevance: Relevance | None = None, join: ss.Join = JOIN
 ) -> DataFrame:
     """The join of what is in the files, with its notes beside them."""
     from streamshed.spark import clustered
 
     return clustered(
-        JOIN,
+        join,
         files.frames(spark)["readings"],
         cluster="cluster",
         clusters=CLUSTERS,

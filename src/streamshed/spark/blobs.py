@@ -115,7 +115,7 @@ class Pack:
         if batches:
             whole = pa.concat_batches(batches)
             rows = pa.RecordBatch.from_arrays(
-                [_as(whole.column(i), field.type) for i, field in enumerate(self.schema)],
+                [in_type(whole.column(i), field.type) for i, field in enumerate(self.schema)],
                 schema=self.schema,
             )
             newest = newest_time(self.plan, self.position, rows)
@@ -215,6 +215,6 @@ class Unpack:
                 yield from_ipc(blob.as_buffer())
 
 
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def in_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The column in the type of the plan: Spark names another time zone for the same instants."""
     return column if column.type.equals(kind) else column.cast(kind)

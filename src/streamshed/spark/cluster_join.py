@@ -1,7 +1,8 @@
 """A join in two levels: clusters of streams as shards, which probe each other (SNJoin*).
 
 A row is stored in the shard of its own cluster, and is sent as a guest, which only probes, to those
-others that relevance chooses.
+others that relevance chooses. Shards hand out which rows have met; the results are made of that, in
+`streamshed.spark.cluster_results`.
 """
 
 from __future__ import annotations
@@ -15,17 +16,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamshed import columns
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, key_hash, merged, times_of
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
+from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError
 from streamshed.join import spec_of
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
 from streamshed.relevance import Relevance
-from streamshed.spark.blobs import GUESTS, PACKED, Pack
+from streamshed.spark.blobs import GUESTS, PACKED, Pack, in_type
+from streamshed.spark.cluster_results import (
+    NEWCOMER,
+    NUMBER,
+    PROBED,
+    Combine,
+    are_set,
+    bits_of,
+    in_one_cluster,
+    numbers,
+    pairs_of,
+    pairs_schema,
+)
 from streamshed.spark.late import LateFiles, checked_folder
 from streamshed.spark.notes import Notes, batch_number
 from streamshed.spark.processor import JoinProcessor
@@ -39,9 +54,6 @@ if TYPE_CHECKING:
     from streamshed.spec import Spec
 
 Ints = npt.NDArray[np.int64]
-
-EVERYONE = Relevance(classes=1, base=1.0, chance="plain")
-"""By which all are probed, always."""
 
 
 def clustered(
@@ -71,16 +83,22 @@ def clustered(
     _check(spec, clusters, relevance, notes_to)
     plan, (source,), sharding = prepared(spec, {"input": frame}, clusters)
     _check_column(plan, cluster)
-    compiled(plan)
+    inner = in_one_cluster(plan)
+    compiled(inner)
     notes = None
     if relevance is not None and notes_to is not None:
         notes = Notes(notes_to, relevance, clusters)
     needed, number_of = needed_columns(source, plan, 0)
     shard = f.coalesce(f.col(number_of[cluster]), f.lit(-1)).cast("int")
-    pack = ClusterPack(0, plan, sharding, cluster=cluster, notes=notes)
+    pack = ClusterPack(0, inner, sharding, cluster=cluster, notes=notes)
     packed = needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
-    processor = ClusterProcessor(plan, sharding, cluster, notes, late_to)
-    return processed(plan, packed, processor)
+    processor = ClusterProcessor(inner, sharding, cluster, notes, late_to)
+    pairs = processed(inner, packed, processor, pairs_schema(inner))
+    # As many partitions whatever the session says: notes are named after them.
+    together = pairs.repartition(clusters, NEWCOMER)
+    return together.mapInArrow(
+        Combine(plan, cluster, notes), from_arrow_schema(result_schema(plan))
+    )
 
 
 def _check(spec: Spec, clusters: int, relevance: Relevance | None, notes_to: str | None) -> None:
@@ -90,12 +108,19 @@ def _check(spec: Spec, clusters: int, relevance: Relevance | None, notes_to: str
             f"the streams are {', '.join(map(repr, spec.streams))}, by name, but clusters are of"
             " streams that a column names, as in join(by='sensor')"
         )
-    if spec.budget is not None or spec.row_windows is not None:
-        said = ".keep()" if spec.budget is not None else ".last()"
-        raise SpecError(
-            f"{said} was said, but clusters have no budgets and no windows of rows yet; leave it"
-            " out, or join with .stream()"
-        )
+    for said, method in (
+        (spec.budget, ".keep()"),
+        (spec.row_windows, ".last()"),
+        (spec.first, ".first()"),
+        (spec.aggregation, ".aggregate()"),
+        (spec.throttled, ".throttle()"),
+        (spec.queue_rows, ".queue()"),
+    ):
+        if said is not None:
+            raise SpecError(
+                f"{method} was said, but a join in clusters has time windows only, and makes all"
+                " results; leave it out, or join with .stream()"
+            )
     if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
         raise SpecError(f"clusters is {clusters!r}; give a whole number of at least 1")
     if (relevance is None) != (notes_to is None):
@@ -130,32 +155,59 @@ class ClusterPack(Pack):
     cluster: str = ""
     notes: Notes | None = None
 
-    def guests(
-        self, rows: pa.RecordBatch, shard: npt.NDArray[np.int32]
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows that go to each other cluster."""
-        count = self.sharding.count
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Number the rows of one part of the input, choose whom they probe, and pack them."""
+        return super().__call__(self._numbered(batches))
+
+    def _numbered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows with what `in_one_cluster` gives them, before the number of their shard."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        batch, first = batch_number(), 0
+        of_user = list(self.schema)[:-2]
+        for rows in batches:
+            *columns, shard = rows.columns
+            columns = [in_type(c, field.type) for c, field in zip(columns, of_user, strict=True)]
+            typed = pa.RecordBatch.from_arrays(columns, schema=pa.schema(of_user))
+            number = numbers(batch, part, first, rows.num_rows)
+            first += rows.num_rows
+            columns += [pa.array(number), self._probed(typed), shard]
+            yield pa.RecordBatch.from_arrays(columns, names=[*self.schema.names, "shard"])
+
+    def _probed(self, rows: pa.RecordBatch) -> pa.Array:
+        """Which clusters each row probes, its own among them, bit by bit."""
+        stream, count = self.plan.streams[0], self.sharding.count
         own = rows.column(self.cluster)
         wrong = pc.fill_null(pc.or_(pc.less(own, 0), pc.greater_equal(own, count)), True)
         if pc.any(wrong).as_py():
             value = own.filter(wrong)[0].as_py()
             raise InputError(
-                f"stream {self.plan.streams[0].name!r}, column {self.cluster!r}: the cluster"
-                f" {value} of a row is no number from 0 to {count - 1}; make it one, or give more"
-                " clusters"
+                f"stream {stream.name!r}, column {self.cluster!r}: the cluster {value} of a row is"
+                f" no number from 0 to {count - 1}; make it one, or give more clusters"
             )
-        stream = self.plan.streams[0]
-        hashed, _ = key_hash(rows, stream.key, stream.key_types, self.plan.secret)
-        assert stream.time is not None
-        times, _ = times_of(rows.column(stream.time), self.plan.time_type, repr(stream.time))
-        if self.notes is not None:
-            relevance, matrices = self.notes.relevance, self.notes.matrices(batch_number())
-        else:
-            relevance, matrices = EVERYONE, EVERYONE.matrix(count, count)
         clusters = own.cast(pa.int64()).to_numpy()
-        visitors, targets = relevance.visits(matrices, clusters, hashed, times, self.plan.seed)
-        for target in range(count):
-            chosen = visitors[targets == target]
+        probed = np.zeros((rows.num_rows, count), np.bool_)
+        if self.notes is None:
+            probed[:] = True
+        else:
+            hashed, _ = key_hash(rows, stream.key, stream.key_types, self.plan.secret)
+            assert stream.time is not None
+            times, _ = times_of(rows.column(stream.time), self.plan.time_type, repr(stream.time))
+            relevance, matrices = self.notes.relevance, self.notes.matrices(batch_number())
+            probed[relevance.visits(matrices, clusters, hashed, times, self.plan.seed)] = True
+            probed[np.arange(rows.num_rows), clusters] = True
+        bits = np.packbits(probed, axis=1)
+        return pa.array([row.tobytes() for row in bits], pa.binary())
+
+    def guests(
+        self, rows: pa.RecordBatch, shard: npt.NDArray[np.int32]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows that go to each other cluster."""
+        probed = bits_of(rows.column(PROBED), rows.num_rows)
+        for target in range(self.sharding.count):
+            chosen = np.flatnonzero(are_set(probed, target) & (shard != target))
             if chosen.size:
                 yield target, rows.take(pa.array(chosen))
 
@@ -190,21 +242,17 @@ class ClusterProcessor(JoinProcessor):
         blobs: list[tuple[int, int, int, int, bytes]],
         late: LateFiles | None,
     ) -> Iterator[pa.RecordBatch]:
-        """The results of the rows of a cluster and of its guests."""
+        """Whom the rows of a cluster and its guests met there."""
         arrived = _Arrived.read(join, blobs, self.cluster)
-        matched: list[Ints] = []
-
-        def note(block: Block) -> None:
-            # The newcomer is the first member of its results.
-            firsts = np.concatenate([[0], block.ends[:-1]])
-            matched.append(np.unique(block.members[firsts]))
-
-        yield from self.made(join, merged([arrived.tuples]), late, note)
+        schema = pairs_schema(self.plan)
+        without = None if late is None else _WithoutNumbers(late)
+        for results in self.made(join, merged([arrived.tuples]), without):
+            yield pairs_of(results, schema)
         join.advance([[*arrived.newest.values()]])
         batch = batch_number()
         if self.notes is not None and batch is not None:
             shard = list(self.plans).index(label)
-            self.notes.write(batch, shard, *arrived.noted(self.notes, matched))
+            self.notes.write(batch, shard, arrived.guests(self.notes))
 
 
 @dataclass
@@ -223,6 +271,7 @@ class _Arrived:
     ) -> _Arrived:
         parts: list[InputRows] = []
         clusters: list[Ints] = []
+        numbered: list[Ints] = []
         newest: dict[int, int] = {}
         for stream, part, _, seen, data in blobs:
             newest[part] = max(newest.get(part, NEVER), seen)
@@ -230,21 +279,26 @@ class _Arrived:
             guests = np.full(rows.num_rows, stream == GUESTS)
             parts.append(join.read(0, rows)._replace(visiting=guests))
             clusters.append(rows.column(cluster).cast(pa.int64()).to_numpy())
+            numbered.append(rows.column(NUMBER).to_numpy())
         tuples, of_rows = InputRows.concatenated(parts), np.concatenate(clusters)
         # Of two rows of one time, each cluster must take the same for the earlier one.
-        order = np.lexsort((of_rows, tuples.time))
+        order = np.lexsort((np.concatenate(numbered), of_rows, tuples.time))
         ordered = InputRows._make(column[order] if column.size else column for column in tuples)
         return cls(ordered._replace(arrival_time=ordered.time), of_rows[order], newest)
 
-    def noted(self, notes: Notes, matched: list[Ints]) -> tuple[Ints, Ints]:
-        """How many guests came, by (cluster, class), and how many of them made a result."""
-        guests = self.tuples.visiting
-        classes = notes.relevance.classes
+    def guests(self, notes: Notes) -> Ints:
+        """How many guests came, by (cluster, class)."""
+        classes, guests = notes.relevance.classes, self.tuples.visiting
         place = self.cluster * classes + notes.relevance.classes_of(self.tuples.hash)
-        made = np.isin(self.tuples.payload, np.concatenate([*matched, np.empty(0, np.int64)]))
+        found = np.bincount(place[guests], minlength=notes.shards * classes)
+        return found.reshape(notes.shards, classes)
 
-        def counted(which: npt.NDArray[np.bool_]) -> Ints:
-            found = np.bincount(place[which], minlength=notes.shards * classes)
-            return found.reshape(notes.shards, classes)
 
-        return counted(guests), counted(guests & made)
+class _WithoutNumbers(LateFiles):
+    """Writes late rows as they came, without what joins in clusters give them."""
+
+    def __init__(self, files: LateFiles) -> None:
+        self.files = files
+
+    def write(self, stream: str, rows: pa.RecordBatch) -> None:
+        self.files.write(stream, rows.drop_columns([NUMBER, PROBED]))

@@ -1,9 +1,9 @@
 """What shards learn of each other's relevance, handed from batch to batch in files.
 
-After batch *b* each shard leaves a note: how many rows of each other one probed it, by class, and
-how many of them made a result. Batch *b* + 1 begins with the matrices of batch *b* and all of its
-notes. Both are named after their batch: a batch that is done again finds what it found before, and
-writes what it wrote before.
+After batch *b* each shard leaves a note: how many rows of each other one probed it, by class; and
+where the results are made it is noted which shards took part in them. Batch *b* + 1 begins with the
+matrices of batch *b* and all of its notes. All are named after their batch: a batch that is done
+again finds what it found before, and writes what it wrote before.
 """
 
 from __future__ import annotations
@@ -55,27 +55,49 @@ class Notes:
             return self.relevance.matrix(self.shards, self.shards)
         try:
             found: Floats = np.load(self._path(f"relevance-{batch - 1}"))
-            notes = np.stack([np.load(self._note(batch - 1, i)) for i in range(self.shards)])
+            probed = np.stack([np.load(self._note(batch - 1, i)) for i in range(self.shards)])
+            took_part = [np.load(self._results(batch - 1, i)) for i in range(self.shards)]
         except FileNotFoundError:  # somebody has cleared the folder: begin anew
             return self.relevance.matrix(self.shards, self.shards)
-        self.relevance.learn(found, notes[:, 0], notes[:, 1])
+        matched = np.zeros_like(probed)
+        for places in took_part:
+            np.add.at(matched, tuple(places), 1)
+        self.relevance.learn(found, probed, matched)
         return found
 
-    def write(self, batch: int, shard: int, probed: Ints, matched: Ints) -> None:
+    def write(self, batch: int, shard: int, probed: Ints) -> None:
         """Leave the note of a shard; the first shard also leaves what the batch began with.
 
         Args:
             batch: the number of the batch.
             shard: the number of the shard.
             probed: by (shard, class), how many rows of other shards came to probe.
-            matched: how many of them made a result.
         """
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         if shard == 0:
             self._save(self._path(f"relevance-{batch}"), self.matrices(batch))
             self._path(f"relevance-{batch - _KEPT}").unlink(missing_ok=True)
-        self._save(self._note(batch, shard), np.stack([probed, matched]))
+        self._save(self._note(batch, shard), probed)
         self._note(batch - _KEPT, shard).unlink(missing_ok=True)
+
+    def write_results(self, batch: int, part: int, took_part: Ints) -> None:
+        """Leave who made results with whom.
+
+        Args:
+            batch: the number of the batch.
+            part: the number of the partition in which the results are made; as many as shards.
+            took_part: for each newcomer and other shard that has members of its results: the other
+                shard, its own, and its class.
+        """
+        self._make_folder()
+        self._save(self._results(batch, part), took_part)
+        self._results(batch - _KEPT, part).unlink(missing_ok=True)
+
+    def _make_folder(self) -> None:
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+
+    def _results(self, batch: int, part: int) -> Path:
+        return self._path(f"results-{batch}-{part}")
 
     def _note(self, batch: int, shard: int) -> Path:
         return self._path(f"note-{batch}-{shard}")

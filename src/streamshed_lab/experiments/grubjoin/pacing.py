@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import streamshed as ss
+from streamshed.columns import no_rows
 from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_operator
 from streamshed.engine.gate.harvest_fractions import Directions
@@ -66,12 +67,6 @@ def epsilon_join(streams: Sequence[str]) -> ss.Join:
     return join.within(within, time="time", clock="max").select("time")
 
 
-def _whole(table: pa.Table) -> pa.RecordBatch:
-    """A table as one batch, of no rows if it has none."""
-    columns = [column.combine_chunks() for column in table.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
-
-
 def watched(
     join: ss.Join, tables: Mapping[str, pa.Table], edges: Sequence[float], afresh: bool = False
 ) -> list[Span]:
@@ -86,7 +81,7 @@ def watched(
     plan = join.plan({name: table.schema for name, table in tables.items()})
     operator: Operator = build_operator(plan, whole=False)
     parts = [
-        operator.read(position, _whole(table)) for position, table in enumerate(tables.values())
+        operator.read(position, _one_batch(table)) for position, table in enumerate(tables.values())
     ]
     batch = merged(parts)
     cuts = np.searchsorted(batch.time, [edge * SECOND for edge in edges])
@@ -111,6 +106,12 @@ def watched(
     ]
 
 
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch; one without rows, which has none, as a batch without rows."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else no_rows(table.schema)
+
+
 def taken_in_turn(
     join: ss.Join, tables: Mapping[str, pa.Table], start: float, end: float, buffer: int
 ) -> Span:
@@ -133,7 +134,8 @@ def taken_in_turn(
     throttle = operator.throttle
     assert throttle is not None
     parts = [
-        operator.read(position, _whole(table)) for position, table in enumerate(tables.values())
+        operator.read(position, _one_batch(table))
+        for position, table in enumerate(tables.values())
     ]
     batch = merged(parts)
     first, last = np.searchsorted(batch.time, [start * SECOND, end * SECOND]).tolist()
@@ -215,7 +217,8 @@ def selectivities(work: LaggingWorkload) -> tuple[tuple[float, ...], ...]:
     plan = join.plan({name: table.schema for name, table in tables.items()})
     operator = build_operator(plan, whole=False)
     parts = [
-        operator.read(position, _whole(table)) for position, table in enumerate(tables.values())
+        operator.read(position, _one_batch(table))
+        for position, table in enumerate(tables.values())
     ]
     for _ in operator.process(merged(parts)):
         pass
@@ -258,7 +261,7 @@ def random_drop(work: LaggingWorkload, known: LaggingWorkload, comparisons: floa
         off = span.comparisons / wanted
         if abs(off - 1) < 0.02 or (off < 1 and (let_in >= 1).all()):
             break
-        scale /= off
+        scale /= max(off, 0.1)  # where next to nothing is let in nothing may be compared
     return span
 
 
