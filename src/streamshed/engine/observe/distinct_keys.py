@@ -8,6 +8,9 @@ from streamshed.engine.observe.state import CUT, DISTINCT, UNSEEN, depth_of, lot
 from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.random import mix
 
+_MISPLACED = 2
+"""Marks a key, in `used`, that has to find its place anew."""
+
 
 @kernel
 def note_key(loss, hashed, level, made):  # type: ignore[no-untyped-def]
@@ -51,23 +54,36 @@ def _place_of(loss, hashed):  # type: ignore[no-untyped-def]
 
 @kernel
 def _thin_out(loss):  # type: ignore[no-untyped-def]
-    """Let go of the keys of the least depth."""
-    distinct, spare = loss.distinct, loss.spare
+    """Let go of the keys of the least depth; the others find new places, one after the other."""
+    distinct = loss.distinct
     loss.numbers[CUT] += 1
     loss.numbers[DISTINCT] = 0
     for i in range(distinct.size):
-        spare[i].used = distinct[i].used
-        spare[i].hash = distinct[i].hash
-        spare[i].level = distinct[i].level
-        spare[i].made = distinct[i].made
-        distinct[i].used = 0
-    for i in range(spare.size):
-        hashed = spare[i].hash
-        if spare[i].used == 0 or depth_of(lot_of(loss, hashed)) < loss.numbers[CUT]:
-            continue
-        place = _place_of(loss, hashed)
-        distinct[place].used = 1
-        distinct[place].hash = hashed
-        distinct[place].level = spare[i].level
-        distinct[place].made = spare[i].made
-        loss.numbers[DISTINCT] += 1
+        if distinct[i].used != 0:
+            distinct[i].used = _MISPLACED
+    for i in range(distinct.size):
+        while distinct[i].used == _MISPLACED:
+            if depth_of(lot_of(loss, distinct[i].hash)) < loss.numbers[CUT]:
+                distinct[i].used = 0
+                continue
+            loss.numbers[DISTINCT] += 1
+            _put_in_place(loss, i)
+
+
+@kernel
+def _put_in_place(loss, i):  # type: ignore[no-untyped-def]
+    """Put a key where it belongs; one that has no place yet, and stands there, stands at i then."""
+    distinct = loss.distinct
+    mask = distinct.size - 1
+    place = np.int64(mix(distinct[i].hash) & np.uint64(mask))
+    while distinct[place].used == 1:
+        place = (place + 1) & mask
+    hashed, level, made = distinct[i].hash, distinct[i].level, distinct[i].made
+    distinct[i].hash = distinct[place].hash
+    distinct[i].level = distinct[place].level
+    distinct[i].made = distinct[place].made
+    distinct[i].used = distinct[place].used
+    distinct[place].hash = hashed
+    distinct[place].level = level
+    distinct[place].made = made
+    distinct[place].used = 1

@@ -63,7 +63,7 @@ PART = 9
 """Beyond that it may have one for so many rows of the budget: so it takes 5 % of the memory."""
 LARGE = 1 << 20
 """The most that it may have; and what it has, if the rate was said, before it falls to that."""
-FEWEST, MOST = 8, 64
+FEWEST, MOST = 8, 16
 """Between these is the number of entries of a key in a stream, before neighbours are merged."""
 
 _TALLIES = ("total", "spread", "steps", "step_spread")

@@ -149,7 +149,6 @@ class Loss(NamedTuple):
     steps: npt.NDArray[Any]  # a ring: the tallies of the last minute, step by step
     step_spread: npt.NDArray[np.float64]  # by (step, what, group)
     distinct: npt.NDArray[Any]  # keys with a result: open addressing
-    spare: npt.NDArray[Any]  # the same, while it is rebuilt
     partners: npt.NDArray[np.float64]  # room to work: by (slot of a stream, level)
     led: npt.NDArray[np.float64]  # by slot: partners that are older than the latest member
     at: npt.NDArray[np.int32]  # by lane: the entry that is tried, where there are bounds
@@ -192,7 +191,6 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "steps": once(TALLY, STEPS),
         "step_spread": once(np.float64, STEPS * 2 * GROUPS),
         "distinct": once(DISTINCT_KEY, 2 * DISTINCT_KEYS),
-        "spare": once(DISTINCT_KEY, 2 * DISTINCT_KEYS, kept=False),
         "partners": Field("stream", np.float64, 0, LEVELS),
         "led": Field("stream", np.float64),
         "at": once(np.int32, lanes, kept=False),
