@@ -134,8 +134,7 @@ def taken_in_turn(
     throttle = operator.throttle
     assert throttle is not None
     parts = [
-        operator.read(position, _one_batch(table))
-        for position, table in enumerate(tables.values())
+        operator.read(position, _one_batch(table)) for position, table in enumerate(tables.values())
     ]
     batch = merged(parts)
     first, last = np.searchsorted(batch.time, [start * SECOND, end * SECOND]).tolist()
@@ -217,8 +216,7 @@ def selectivities(work: LaggingWorkload) -> tuple[tuple[float, ...], ...]:
     plan = join.plan({name: table.schema for name, table in tables.items()})
     operator = build_operator(plan, whole=False)
     parts = [
-        operator.read(position, _one_batch(table))
-        for position, table in enumerate(tables.values())
+        operator.read(position, _one_batch(table)) for position, table in enumerate(tables.values())
     ]
     for _ in operator.process(merged(parts)):
         pass
