@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import streamshed as ss
 from streamshed import cli
 from streamshed.jobs.rewriting import rewrite
-from streamshed.tuning import _recall
+from streamshed.tuning import _halves, _recall
 
 WINDOW = 500
 SAID = ss.join("a", "b").on("k").within(WINDOW, time="ts")
@@ -170,6 +170,26 @@ def test_the_interval_is_that_of_the_time_to_come(window):
         share = _recall(made[:64], exact[:64], 32, window)
         hits += share.low <= made[64:].sum() / exact[64:].sum() <= share.high
     assert 0.92 < hits / 600 < 0.98
+
+
+def test_data_that_drift_are_said_to() -> None:
+    made, exact = np.array([0.0, 0, 9, 9, 5, 5]), np.full(6, 10.0)
+    assert _halves(made, exact, 2) == (0.9, 0.5)
+    assert _halves(np.array([5.0, 10, 0, 0, 0, 0]), np.array([10.0, 10, 0, 0, 0, 0]), 2) == (
+        0.5,
+        1.0,
+    )
+
+    def rows(seed: int, width: int) -> pa.Table:
+        random = np.random.default_rng(seed)
+        times = [np.arange(0, 6_000, 4), np.arange(6_000, 8_000, width)]
+        time = np.concatenate(times)
+        return pa.table({"k": random.integers(0, 300, time.size), "ts": time})
+
+    join = ss.join("a", "b").on("k").within(400, time="ts")
+    for width, drifts in ((4, False), (1, True)):
+        found = join.tune({"a": rows(1, width), "b": rows(2, width)}, 0.8, policies=["oldest"])
+        assert ("The data drift" in found.recommendation()) == drifts
 
 
 def test_recall_beyond_the_budgets_tried_at_first_is_approached():

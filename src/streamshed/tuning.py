@@ -58,6 +58,8 @@ _REFINED = 10
 """Further runs that close in on the wanted recall, at most."""
 _NEAR = 0.002
 """How close to it is close enough."""
+_DRIFT = 0.04
+"""Halves of an archive whose recalls differ by more are said to drift."""
 _STRETCHES = 4
 """Stretches of the archive that an interval needs at least."""
 
@@ -74,6 +76,7 @@ class Cell:
             archive.
         keys: the part of the keys with a result that have one; None if they are not counted.
         seconds: the time of a core that the run took.
+        halves: the recall in the earlier and in the later half of what was measured.
     """
 
     policy: str
@@ -82,6 +85,12 @@ class Cell:
     recall: Share
     keys: Share | None
     seconds: float
+    halves: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def drifts(self) -> bool:
+        """Whether recall differs so much over the archive that it says little of what comes."""
+        return abs(self.halves[0] - self.halves[1]) > _DRIFT
 
 
 @dataclass(frozen=True)
@@ -169,10 +178,18 @@ class Tuning:
                 "it with fewer that were tried"
             )
         best = self.best
-        return (
+        said = (
             f"for a recall of {self.wanted:.1%}: .keep(total={best.rows}).shed({best.policy!r}), "
             f"{_size(best.nbytes)}, recall {best.recall}"
         )
+        if best.drifts:
+            early, late = best.halves
+            said += (
+                f". The data drift: recall was {early:.1%} in the earlier half of what was measured"
+                f" and {late:.1%} in the later, and may differ as much in time to come; allow for"
+                " it, or tune on a longer archive"
+            )
+        return said
 
     def plot(self) -> alt.HConcatChart:
         """Recall against memory for each policy, of results and of keys, as an Altair chart."""
@@ -429,6 +446,7 @@ class _Archive:
             _recall(run.made, exact.made, self.filling(exact), self.parts_of_window(exact)),
             _keys(run.ledger.keys),
             run.seconds,
+            _halves(run.made, exact.made, self.filling(exact)),
         )
 
 
@@ -473,6 +491,21 @@ def _recall(
     # The time to come varies as much again as the time that was measured.
     off = _student(stretches - 1) * math.sqrt(2.0) * spread
     return Share(value, max(0.0, value - off), min(1.0, value + off))
+
+
+def _halves(
+    made: npt.NDArray[np.float64], exact: npt.NDArray[np.float64], filling: int
+) -> tuple[float, float]:
+    """The recall in the earlier and the later half of what `_recall` measures, by results."""
+    blocks = min(made.size, exact.size)
+    first = filling if exact[filling:].sum() > 0 else 0
+    some, all_ = made[first:blocks], exact[first:blocks]
+    middle = int(np.searchsorted(np.cumsum(all_), all_.sum() / 2)) + 1
+    parts = (slice(0, middle), slice(middle, None))
+    early, late = (
+        float(some[part].sum() / all_[part].sum()) if all_[part].sum() else 1.0 for part in parts
+    )
+    return early, late if all_[middle:].sum() else early
 
 
 def _student(degrees: int) -> float:

@@ -197,12 +197,13 @@ def test_paths_are_relative_to_the_file_and_uris_are_not(tmp_path):
     file.write_text(
         'checkpoint = "state/x"\n[sources.a]\nformat = "rate"\n[sources.b]\nformat = "rate"\n'
         '[join]\non = "value"\nlast = 5\n[sink]\nformat = "parquet"\npath = "s3://bucket/out"\n'
-        '[stream]\nlate_to = "late"\n'
+        '[stream]\nlate_to = "late"\nresume = "saved"\n'
     )
     job = Job.load(file)
     assert job.checkpoint == str(tmp_path / "state/x")
     assert job.sink["path"] == "s3://bucket/out"
     assert job.stream["late_to"] == str(tmp_path / "late")
+    assert job.stream["resume"] == str(tmp_path / "saved")
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

@@ -20,7 +20,7 @@ from streamshed.jobs.reading import JobError, Keys, Origin, read_file, replaced
 from streamshed.jobs.schema import check
 from streamshed.jobs.settings import check_secrets, check_spark
 from streamshed.join import Join
-from streamshed.plan.routing import check_shards
+from streamshed.plan.routing import check_shards, check_spilling
 from streamshed.relations import Table, table
 from streamshed.terminal import prepare_spark
 
@@ -141,7 +141,10 @@ class Job:
     def _check_plan(self) -> Iterator[tuple[Keys, str]]:
         if all(schema is not None for schema in self.schemas.values()):
             try:
-                check_shards(self.joined.plan(self.schemas), self.stream.get("shards"))
+                plan = self.joined.plan(self.schemas)
+                check_shards(plan, self.stream.get("shards"))
+                if plan.spill is not None:
+                    check_spilling(plan, self.stream.get("resume"))
             except StreamshedError as error:
                 yield _about(str(error), self.mapping()["join"]), str(error)
 
@@ -329,6 +332,8 @@ _PATHS = (
     ("sink", "path"),
     ("checkpoint",),
     ("stream", "late_to"),
+    ("stream", "resume"),
+    ("join", "spill", "to"),
     ("join", "through", "relation"),
     ("join", "through", "relation", "data"),
     ("join", "through", "relation", "changes"),

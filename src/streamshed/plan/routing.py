@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from streamshed.conditions import Near
-from streamshed.errors import SpecError
+from streamshed.errors import InputError, SpecError
 from streamshed.plan.plan import Plan, RelationPlan
 
 
@@ -46,6 +46,20 @@ def check_shards(plan: Plan, shards: int | None) -> None:
         raise SpecError(
             f"shards is {shards}, but the smallest budget is {smallest} rows, less than one for"
             " each shard; give fewer shards, or a larger budget"
+        )
+
+
+def check_spilling(plan: Plan, resume: str | None) -> None:
+    """Refuse what joins that spill cannot do on Spark."""
+    if resume is not None:
+        raise InputError(
+            ".spill() and resume= were both given, but a join that spills cannot begin with the"
+            " rows of a savepoint yet; leave one of them out"
+        )
+    if plan.aggregates is not None:
+        raise SpecError(
+            ".spill() and .aggregate() were both said, but on Spark a window of aggregates closes"
+            " by the time of its results, and those from disk come later; leave one of them out"
         )
 
 

@@ -26,6 +26,7 @@ from streamshed.plan.routing import (
     best_shares,
     by_one_key,
     check_shards,
+    check_spilling,
     smallest_budget,
 )
 from streamshed.sources import spark_schema
@@ -80,7 +81,7 @@ def stream(
             " read the changes with spark.read, or the inputs with readStream"
         )
     if plan.spill is not None:
-        _check_spilling(plan, resume)
+        check_spilling(plan, resume)
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
     weights = () if aggregates is None else WEIGHTS
     held = None if resume is None else read_savepoint(resume, plan)
@@ -100,20 +101,6 @@ def stream(
     weighed_schema = weighed(schema)
     results = pipeline(plan, frames, sharding, processor, weighed_schema, initial, changes)
     return aggregates.of(results)
-
-
-def _check_spilling(plan: Plan, resume: str | None) -> None:
-    """Refuse what joins that spill cannot do on Spark."""
-    if resume is not None:
-        raise InputError(
-            ".spill() and resume= were both given, but a join that spills cannot begin with the"
-            " rows of a savepoint yet; leave one of them out"
-        )
-    if plan.aggregates is not None:
-        raise SpecError(
-            ".spill() and .aggregate() were both said, but on Spark a window of aggregates closes"
-            " by the time of its results, and those from disk come later; leave one of them out"
-        )
 
 
 def prepared(
