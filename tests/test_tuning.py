@@ -188,7 +188,7 @@ def test_data_that_drift_are_said_to() -> None:
 
     join = ss.join("a", "b").on("k").within(400, time="ts")
     for width, drifts in ((4, False), (1, True)):
-        found = join.tune({"a": rows(1, width), "b": rows(2, width)}, 0.8, policies=["oldest"])
+        found = join.tune(a=rows(1, width), b=rows(2, width), recall=0.8, policies=["oldest"])
         assert ("The data drift" in found.recommendation()) == drifts
 
 

@@ -89,8 +89,9 @@ class Cell:
 
     @property
     def drifts(self) -> bool:
-        """Whether recall differs so much over the archive that it says little of what comes."""
-        return abs(self.halves[0] - self.halves[1]) > _DRIFT
+        """Whether recall differs more over the archive than its interval allows for."""
+        allowed = max(_DRIFT, (self.recall.high - self.recall.low) / 2)
+        return abs(self.halves[0] - self.halves[1]) > allowed
 
 
 @dataclass(frozen=True)
