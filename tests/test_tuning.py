@@ -180,15 +180,18 @@ def test_data_that_drift_are_said_to() -> None:
         1.0,
     )
 
-    def rows(seed: int, width: int) -> pa.Table:
+    def rows(seed: int, faster: int) -> pa.Table:
+        """From 6,000 on rows come faster, of more keys: as many results, from more rows."""
         random = np.random.default_rng(seed)
-        times = [np.arange(0, 6_000, 4), np.arange(6_000, 8_000, width)]
-        time = np.concatenate(times)
-        return pa.table({"k": random.integers(0, 300, time.size), "ts": time})
+        time = np.concatenate([np.arange(0, 6_000, 4), np.arange(6_000, 8_000, 4 // faster)])
+        keys = np.where(time < 6_000, 300, 300 * faster**2)
+        return pa.table({"k": (random.random(time.size) * keys).astype(np.int64), "ts": time})
 
     join = ss.join("a", "b").on("k").within(400, time="ts")
-    for width, drifts in ((4, False), (1, True)):
-        found = join.tune(a=rows(1, width), b=rows(2, width), recall=0.8, policies=["oldest"])
+    for faster, drifts in ((1, False), (2, True)):
+        found = join.tune(a=rows(1, faster), b=rows(2, faster), recall=0.8, policies=["oldest"])
+        assert found.best is not None
+        assert found.best.drifts == drifts
         assert ("The data drift" in found.recommendation()) == drifts
 
 
