@@ -60,7 +60,9 @@ class Server:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait for an answer to a query: an open port may still refuse them."""
+        from adbc_driver_postgresql import dbapi
+
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -77,7 +79,8 @@ class Server:
             )
         until = time.monotonic() + PATIENCE
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            with contextlib.suppress(dbapi.OperationalError):
+                self.run("SELECT 1")
                 break
             if self.process.poll() is not None or time.monotonic() > until:
                 raise AssertionError((self.folder / "log").read_text())

@@ -70,7 +70,7 @@ def test_the_table_of_changes_of_the_docs(database: Server) -> None:
             "DELETE FROM pairs",
         )
         log = ss.postgres(database.url, "pair_changes", version="version")
-        now = pa.array([datetime.now(UTC) + timedelta(seconds=1)])
+        now = pa.array([datetime.now(UTC) + timedelta(hours=1)])  # later than all changes below
         joined = ss.join("r", "s").within("1 minute", time="ts")
         joined = joined.through(ss.relation(changes=log), r="a", s="b")
         rows = {"r": pa.table({"ts": now, "a": [1]}), "s": pa.table({"ts": now, "b": ["q"]})}
