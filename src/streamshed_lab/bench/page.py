@@ -12,13 +12,14 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from streamshed_lab.bench import BENCHMARKS, Measurement, shown
+from streamshed_lab.marks import put
 from streamshed_lab.modules import lab_module
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -163,7 +164,7 @@ def main(files: Iterable[str], docs: Path = DOCS) -> None:
     (docs / PAGE).write_text(page_of(runs), encoding="utf-8")
     readme = docs.parent / README
     if readme.exists():
-        _put(readme, {"headlines": headlines(runs)})
+        put(readme, {"headlines": headlines(runs)})
     if "scale" in last:
         _derive(docs / SCALE, last["scale"])
 
@@ -182,16 +183,6 @@ def headlines(runs: Iterable[Run]) -> str:
     return "\n".join(["| what | measured | by |", "|---|---|---|", *lines])
 
 
-def _put(page: Path, parts: Mapping[str, str]) -> None:
-    """Write parts of a page between their marks."""
-    text = page.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        between = re.compile(f"<!-- {name} -->.*?<!-- end -->", re.DOTALL)
-        written = f"<!-- {name} -->\n{part}\n<!-- end -->"
-        text = between.sub(lambda _, written=written: written, text)  # type: ignore[misc]
-    page.write_text(text, encoding="utf-8")
-
-
 def _derive(page: Path, run: Run) -> None:
     """Put a run of the benchmark `scale`, and what follows from it, into its page."""
     scale = lab_module("streamshed_lab.bench.scale")
@@ -200,7 +191,7 @@ def _derive(page: Path, run: Run) -> None:
     head = run.header
     by = f"`{head.command}`, commit {head.commit}, {head.date}, on {head.machine}."
     parts = {"measured": scale.table(values, units), "derived": scale.derived(values)}
-    _put(page, {name: f"{by}\n\n{part}" for name, part in parts.items()})
+    put(page, {name: f"{by}\n\n{part}" for name, part in parts.items()})
 
 
 if __name__ == "__main__":

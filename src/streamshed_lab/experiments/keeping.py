@@ -2,7 +2,8 @@
 
 Figures of the run take the place of those that were kept before; figures that were not run stay as
 they are, with their own commits and dates. A quick run does not take the place of a full one,
-unless that is of other claims. Then docs/papers.md is written from what is kept.
+unless that is of other claims. Then docs/papers.md is written from what is kept, and the table of
+docs/network.md.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 from streamshed_lab.experiments.page import STORED, verdicts_markdown, write_verdicts
 from streamshed_lab.experiments.report import Record
 from streamshed_lab.experiments.verdicts import Claim, tally
+from streamshed_lab.marks import put
 from streamshed_lab.modules import PAPERS, lab_module
 
-DOCS = Path(__file__).parents[3] / "docs" / "papers.md"
+DOCS = Path(__file__).parents[3] / "docs"
 
 _HEAD = """# The papers' claims
 
@@ -74,15 +76,30 @@ def page_of(kept: Record) -> str:
     return _HEAD + verdicts_markdown(kept)
 
 
+def network_of(kept: Record) -> dict[str, str]:
+    """What docs/network.md quotes: what was measured for figures 8 and 9 of SNJoin."""
+    found = {}
+    for figure in kept["snjoin"]["figures"]:
+        if figure["figure"] in ("8", "9"):
+            seeds = len(figure["scale"]["field"]["seeds"])
+            quick = ", quickly" if figure["quick"] else ""
+            by = f"Commit {figure['commit']}, {figure['date']}{quick}; seeds: {seeds}."
+            table = figure["claims"][0]["measured"].strip()
+            found[f"figure {figure['figure']}"] = f"{by}\n\n{table}"
+    return found
+
+
 def main(runs: list[str], stored: Path = STORED, docs: Path = DOCS) -> None:
-    """Put runs into what is kept, and write the page."""
+    """Put runs into what is kept, and write the pages."""
     kept: Record = {}
     if stored.exists():
         kept = json.loads(stored.read_text(encoding="utf-8"))
     for run in runs:
         kept = kept_with(kept, json.loads(Path(run).read_text(encoding="utf-8")))
     write_verdicts(stored, kept)
-    docs.write_text(page_of(kept), encoding="utf-8")
+    (docs / "papers.md").write_text(page_of(kept), encoding="utf-8")
+    if "snjoin" in kept:
+        put(docs / "network.md", network_of(kept))
 
 
 if __name__ == "__main__":

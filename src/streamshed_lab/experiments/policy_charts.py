@@ -6,7 +6,6 @@ policy, draws a chart for each policy (`images/policy-NAME.svg`), and writes the
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from streamshed.charts import write_svg
 from streamshed.demo import funnel
 from streamshed.policies import NAMED
 from streamshed_lab.experiments.joining import key_join
+from streamshed_lab.marks import put
 from streamshed_lab.workloads import (
     ExistenceWorkload,
     FunnelWorkload,
@@ -33,7 +33,6 @@ PARTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 SHOWN = 0.2
 """The budget of the table."""
 RELATION = "relation: importance"
-_BEGIN, _END = "<!-- written by policy_charts -->", "<!-- end -->"
 
 
 @dataclass(frozen=True)
@@ -153,11 +152,7 @@ def main(docs: Path) -> None:
     rows = measure(panels())
     for policy in NAMED:
         write_svg(docs / "images" / f"policy-{policy}.svg", chart(rows, policy))
-    page = docs / "policies.md"
-    text = page.read_text(encoding="utf-8")
-    between = re.compile(f"{_BEGIN}.*?{_END}", re.DOTALL)
-    text = between.sub(lambda _: f"{_BEGIN}\n{table(rows)}\n{_END}", text)
-    page.write_text(text, encoding="utf-8")
+    put(docs / "policies.md", {"written by policy_charts": table(rows)})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from streamshed import StreamshedError
 from streamshed_lab.experiments import keeping, page
 from streamshed_lab.experiments.report import Paper, Report, stem, summarise
 from streamshed_lab.experiments.verdicts import Claim, Number, judge, near, reading, tally
+from streamshed_lab.marks import with_parts
 
 RUNS = [
     {"rows": 100, "policy": "a", "seed": 1, "results": 10},
@@ -172,13 +173,16 @@ def test_verdicts_are_data_and_are_quoted_from_them(written, paper):
 
 def test_the_stored_verdicts_are_those_that_the_docs_quote(pytestconfig):
     written = (pytestconfig.rootpath / "docs" / "papers.md").read_text(encoding="utf-8")
-    assert written == keeping.page_of(page.stored_verdicts())
+    stored = page.stored_verdicts()
+    assert written == keeping.page_of(stored)
+    network = (pytestconfig.rootpath / "docs" / "network.md").read_text(encoding="utf-8")
+    assert network == with_parts(network, keeping.network_of(stored))
 
 
 def test_a_run_that_is_kept_takes_the_place_of_its_figures(tmp_path, paper, monkeypatch):
     monkeypatch.setattr(keeping, "PAPERS", {"a": "of tests"})
     monkeypatch.setattr(keeping, "lab_module", lambda name: SimpleNamespace(PAPER=paper))
-    stored, docs, run = (tmp_path / name for name in ("kept.json", "papers.md", "run.json"))
+    stored, run = (tmp_path / name for name in ("kept.json", "run.json"))
 
     def keep(quick, says):
         monkeypatch.setattr(sys.modules[__name__], "CLAIMS", [judge("5", says, "", {"": True})])
@@ -186,7 +190,7 @@ def test_a_run_that_is_kept_takes_the_place_of_its_figures(tmp_path, paper, monk
         page.write_verdicts(
             run, page.verdicts(page.read_records(tmp_path, {"a": paper}), {"a": paper})
         )
-        keeping.main([str(run)], stored, docs)
+        keeping.main([str(run)], stored, tmp_path)
         (figure,) = json.loads(stored.read_text(encoding="utf-8"))["a"]["figures"]
         return figure["quick"], figure["claims"][0]["says"]
 
@@ -194,7 +198,9 @@ def test_a_run_that_is_kept_takes_the_place_of_its_figures(tmp_path, paper, monk
     assert keep(False, "a beats b") == (False, "a beats b")
     assert keep(True, "a beats b") == (False, "a beats b")  # a quick run does not replace it
     assert keep(True, "b beats a") == (True, "b beats a")  # but one of other claims does
-    assert "| Figure 5 | b beats a | holds |" in docs.read_text(encoding="utf-8")
+    assert "| Figure 5 | b beats a | holds |" in (tmp_path / "papers.md").read_text(
+        encoding="utf-8"
+    )
 
 
 BROWSER = next(
