@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 
 import streamshed as ss
 from streamshed import cli
+from streamshed.estimates import Share
 from streamshed.jobs.rewriting import rewrite
-from streamshed.tuning import _halves, _recall
+from streamshed.tuning import Cell, Tuning, _halves, _recall
 
 WINDOW = 500
 SAID = ss.join("a", "b").on("k").within(WINDOW, time="ts")
@@ -193,6 +195,14 @@ def test_data_that_drift_are_said_to() -> None:
         assert found.best is not None
         assert found.best.drifts == drifts
         assert ("The data drift" in found.recommendation()) == drifts
+
+
+def test_recall_that_varies_is_said_to() -> None:
+    best = Cell("oldest", 9, 99, Share(0.9, 0.85, 0.95), None, 1.0, (0.9, 0.9))
+    found = Tuning(SAID, 0.9, best, [best], 99, 999, 9)
+    assert "in as much time to come it may be 85.0%; allow for it" in found.recommendation()
+    sure = replace(best, recall=Share(0.9, 0.89, 0.91))
+    assert replace(found, best=sure).recommendation().endswith("recall 90.0 % (89.0 to 91.0)")
 
 
 def test_recall_beyond_the_budgets_tried_at_first_is_approached():

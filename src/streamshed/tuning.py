@@ -60,6 +60,8 @@ _NEAR = 0.002
 """How close to it is close enough."""
 _DRIFT = 0.04
 """Halves of an archive whose recalls differ by more are said to drift."""
+_CLOSE = 0.02
+"""Intervals of recall that reach farther to one side are said to be wide."""
 _STRETCHES = 4
 """Stretches of the archive that an interval needs at least."""
 
@@ -189,6 +191,11 @@ class Tuning:
                 f". The data drift: recall was {early:.1%} in the earlier half of what was measured"
                 f" and {late:.1%} in the later, and may differ as much in time to come; allow for"
                 " it, or tune on a longer archive"
+            )
+        elif best.recall.high - best.recall.low > 2 * _CLOSE:
+            said += (
+                f". Recall varies along the archive: in as much time to come it may be"
+                f" {best.recall.low:.1%}; allow for it, or tune on a longer archive"
             )
         return said
 
