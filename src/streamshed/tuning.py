@@ -62,6 +62,8 @@ _DRIFT = 0.04
 """Halves of an archive whose recalls differ by more are said to drift."""
 _CLOSE = 0.02
 """Intervals of recall that reach farther to one side are said to be wide."""
+_BURST = 0.5
+"""A part of the archive that makes more of the results is said to."""
 _STRETCHES = 4
 """Stretches of the archive that an interval needs at least."""
 
@@ -109,6 +111,7 @@ class Tuning:
         nbytes: the memory that it needs for them, with their columns.
         results: how many results it makes.
         sample: the part of the keys on which all this was tried.
+        burst: the part of the results that one part of the archive makes, the one with most.
     """
 
     join: Join
@@ -119,6 +122,7 @@ class Tuning:
     nbytes: int
     results: int
     sample: float = 1.0
+    burst: float = 0.0
 
     def to_table(self) -> pa.Table:
         """One row for each cell."""
@@ -145,6 +149,11 @@ class Tuning:
         ]
         if self.sample < 1:
             lines.append(f"from {self.sample:.1%} of the keys, scaled to all of them")
+        if self.burst > _BURST:
+            lines.append(
+                f"{self.burst:.1%} of the results come from one of {_BLOCKS} parts of the archive: "
+                "recall is that of this burst, and another burst may have another"
+            )
         return lines
 
     def _grid(self) -> list[list[str]]:
@@ -266,6 +275,7 @@ def tune(
         nbytes=archive.nbytes(exact.ledger, exact.peak),
         results=round(exact.ledger.results / archive.part),
         sample=archive.part,
+        burst=float(exact.made.max() / exact.made.sum()),
     )
 
 
