@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamshed as ss
+from oracles.options import drawn, expected
 
 ROWS, END, WINDOW = 300, 700, 60
 NAMES = "abc"
@@ -672,3 +673,60 @@ def test_the_ledger_has_the_most_rows_held() -> None:
     assert "peak" in ledger.to_table().column_names
     held = BASE.keep(rows=7).shed("oldest").replay(SORTED).ledger
     assert {stream.peak for stream in held.streams.values()} == {7}
+
+
+# -- small joins with any of these options --------------------------------------------------------
+
+
+def check_case(seed: int, budget: bool) -> bool:
+    """A join is what plain Python says, in any batches, with restarts; False if it is refused."""
+    case = drawn(seed, budget)
+    try:
+        plan = case.join.plan(case.schemas)
+    except ss.SpecError:  # bounds that contradict each other
+        return False
+    want = expected(case, {stream.name: stream.window or 0 for stream in plan.streams})
+    made: Counter = Counter()
+    handed: dict[tuple[str, int], int] = {}
+    certain = set()
+    session = case.join.open(case.schemas)
+    for batch, tables in enumerate([*case.tables(), None]):
+        if batch and (seed + batch) % 3:
+            session = case.join.open(case.schemas, state=session.snapshot())
+        results = session.finish() if tables is None else session.push(tables)
+        for row in results.to_pylist():
+            there = {name: row[name]["row"] for name in case.names if row[name] is not None}
+            if len(there) == len(case.names):
+                made[tuple(there.values())] += 1
+                continue
+            assert not {*there.items()} & {*handed}
+            handed |= dict.fromkeys(there.items(), batch)
+            certain |= {*there.items()} if row["certain"] else set()
+    ledger = session.ledger
+    assert ledger.balanced
+    assert ledger.results == made.total()
+    for name, stream in ledger.streams.items():
+        assert stream.late == want.late[name]
+        assert stream.unmatched == sum(name == other for other, _ in handed)
+        assert stream.uncertain == sum(name == other for other, _ in {*handed} - certain)
+    assert certain <= {*want.unmatched}
+    if not budget:
+        assert made == want.results
+        assert handed == want.unmatched
+        assert certain == {*handed}
+        return True
+    assert not made - want.possible
+    if case.first is None and ledger.missed is not None:
+        assert ledger.results + ledger.missed.value == pytest.approx(want.results.total())
+    return True
+
+
+@pytest.mark.parametrize("budget", [False, True])
+def test_small_joins_are_what_plain_python_says(budget: bool) -> None:
+    assert sum(check_case(seed, budget) for seed in range(60)) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [False, True])
+def test_many_small_joins_are_what_plain_python_says(budget: bool) -> None:
+    assert sum(check_case(seed, budget) for seed in range(60, 1_000)) > 500
