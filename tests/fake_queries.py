@@ -20,7 +20,7 @@ def progress(batch: int, rows: int = 1_000, streams: tuple[str, ...] = ("clicks"
     }
     values: dict[str, Any] = dict.fromkeys([*TOTALS, *(f"shed by {by}" for by in SHED_BY)], 0)
     values |= {f"{stream}.{fate}": n for stream in streams for fate, n in fates.items()}
-    values |= dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity"))
+    values |= dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity", "harvest"))
     values |= {"results": 10 * (batch + 1), "budget": 5_000, "state_bytes": 2_048}
     values |= {"shed by density": len(streams) * (done // 2)}
     second = START + 2 * batch

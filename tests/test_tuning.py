@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 
 import streamshed as ss
 from streamshed import cli
+from streamshed.estimates import Share
 from streamshed.jobs.rewriting import rewrite
-from streamshed.tuning import _halves, _recall
+from streamshed.tuning import Cell, Tuning, _halves, _recall
 
 WINDOW = 500
 SAID = ss.join("a", "b").on("k").within(WINDOW, time="ts")
@@ -193,6 +195,27 @@ def test_data_that_drift_are_said_to() -> None:
         assert found.best is not None
         assert found.best.drifts == drifts
         assert ("The data drift" in found.recommendation()) == drifts
+
+
+def test_a_burst_that_makes_most_results_is_said_to(tuned) -> None:
+    """Its recall says little of the time to come."""
+    assert tuned.burst < 0.1
+    assert "burst" not in str(tuned)
+    rows = np.arange(16_000)
+    flood = pa.table({"k": [0] * 100, "ts": [6_120] * 100})
+    rare = {name: pa.table({"k": rows * (1 + i), "ts": rows}) for i, name in enumerate("ab")}
+    both = {name: pa.concat_tables([part, flood]) for name, part in rare.items()}
+    found = SAID.tune(both, recall=0.7, policies=["oldest"])
+    assert found.burst > 0.9
+    assert "of the results come from one of 64 parts of the archive" in str(found)
+
+
+def test_recall_that_varies_is_said_to() -> None:
+    best = Cell("oldest", 9, 99, Share(0.9, 0.85, 0.95), None, 1.0, (0.9, 0.9))
+    found = Tuning(SAID, 0.9, best, [best], 99, 999, 9)
+    assert "in as much time to come it may be 85.0%; allow for it" in found.recommendation()
+    sure = replace(best, recall=Share(0.9, 0.89, 0.91))
+    assert replace(found, best=sure).recommendation().endswith("recall 90.0 % (89.0 to 91.0)")
 
 
 def test_recall_beyond_the_budgets_tried_at_first_is_approached():

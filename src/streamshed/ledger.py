@@ -154,6 +154,9 @@ class Ledger:
     capacity: float | None = None
     """The comparisons that it may make in a second of its time at present; None if that is not
     bounded, or not known yet."""
+    harvest: float | None = None
+    """The part of a window that a row goes through at present, in the mean over pairs of streams,
+    where the work is bounded."""
 
     spilled: Spilled | None = None
     """What is on disk, where rows are spilled."""
@@ -252,6 +255,8 @@ class Ledger:
             if self.capacity is not None:
                 at = f", at {self.capacity:,.0f} comparisons a second"
             lines.append(f"throttled to {100 * self.throttle:.1f} % of the work{at}")
+            if self.harvest is not None and self.harvest < 1:
+                lines.append(f"rows go through {100 * self.harvest:.1f} % of the windows")
         if self.spilled is not None:
             made, written = self.spilled.results, self.spilled.written
             lines.append(f"{made:,} results made from disk, {written:,} bytes written to it")

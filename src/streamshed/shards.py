@@ -152,6 +152,7 @@ def combined(shards: Sequence[Operator]) -> Ledger:
     names = dict.fromkeys(name for part in parts for name in part.streams)
     shed_by = dict.fromkeys(policy for part in parts for policy in part.shed_by)
     throttles = [part.throttle for part in parts if part.throttle is not None]
+    harvests = [part.harvest for part in parts if part.harvest is not None]
     return replace(
         parts[0],
         streams={
@@ -168,6 +169,7 @@ def combined(shards: Sequence[Operator]) -> Ledger:
         comparisons=_total([part.comparisons for part in parts]),
         throttle=sum(throttles) / len(throttles) if throttles else None,
         capacity=_total([part.capacity for part in parts]),
+        harvest=sum(harvests) / len(harvests) if harvests else None,
     )
 
 

@@ -60,6 +60,10 @@ _NEAR = 0.002
 """How close to it is close enough."""
 _DRIFT = 0.04
 """Halves of an archive whose recalls differ by more are said to drift."""
+_CLOSE = 0.02
+"""Intervals of recall that reach farther to one side are said to be wide."""
+_BURST = 0.5
+"""A part of the archive that makes more of the results is said to."""
 _STRETCHES = 4
 """Stretches of the archive that an interval needs at least."""
 
@@ -107,6 +111,7 @@ class Tuning:
         nbytes: the memory that it needs for them, with their columns.
         results: how many results it makes.
         sample: the part of the keys on which all this was tried.
+        burst: the part of the results that one part of the archive makes, the one with most.
     """
 
     join: Join
@@ -117,6 +122,7 @@ class Tuning:
     nbytes: int
     results: int
     sample: float = 1.0
+    burst: float = 0.0
 
     def to_table(self) -> pa.Table:
         """One row for each cell."""
@@ -143,6 +149,11 @@ class Tuning:
         ]
         if self.sample < 1:
             lines.append(f"from {self.sample:.1%} of the keys, scaled to all of them")
+        if self.burst > _BURST:
+            lines.append(
+                f"{self.burst:.1%} of the results come from one of {_BLOCKS} parts of the archive: "
+                "recall is that of this burst, and another burst may have another"
+            )
         return lines
 
     def _grid(self) -> list[list[str]]:
@@ -189,6 +200,11 @@ class Tuning:
                 f". The data drift: recall was {early:.1%} in the earlier half of what was measured"
                 f" and {late:.1%} in the later, and may differ as much in time to come; allow for"
                 " it, or tune on a longer archive"
+            )
+        elif best.recall.high - best.recall.low > 2 * _CLOSE:
+            said += (
+                f". Recall varies along the archive: in as much time to come it may be"
+                f" {best.recall.low:.1%}; allow for it, or tune on a longer archive"
             )
         return said
 
@@ -259,6 +275,7 @@ def tune(
         nbytes=archive.nbytes(exact.ledger, exact.peak),
         results=round(exact.ledger.results / archive.part),
         sample=archive.part,
+        burst=float(exact.made.max() / exact.made.sum()),
     )
 
 

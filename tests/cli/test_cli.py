@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from fake_queries import Query
 from streamshed import StreamshedError, __version__, cli, join, terminal
 
 WINDOW = ["--on", "k", "--within", "10 minutes", "--time", "ts"]
@@ -295,6 +298,28 @@ def test_doctor_knows_what_is_scarce(monkeypatch, tmp_path):
     for what, remedy in remedies.items():
         assert found[what]["state"] == "warning", what
         assert remedy in found[what]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "told"),
+    [("127.0.0.1", None, False), ("0.0.0.0", None, True), ("0.0.0.0", "hunter2", False)],
+)
+def test_run_says_where_its_page_is(host, token, told, monkeypatch, tmp_path):
+    """Also the token that was drawn for others; one that was given is a secret."""
+    pytest.importorskip("pyspark")
+    query = Query(1)
+    query.awaitTermination = lambda _: True
+    session = SimpleNamespace(streams=SimpleNamespace(addListener=print), stop=lambda: None)
+    monkeypatch.setattr("streamshed.jobs.Job.session", lambda _job, **_settings: session)
+    monkeypatch.setattr("streamshed.jobs.Job.start", lambda _job, _session: query)
+    monkeypatch.setattr("streamshed.spark.ledgers", lambda _query: {})
+    example = Path(__file__).parents[2] / "examples" / "jobs" / "rate.toml"
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    if token is not None:
+        monkeypatch.setenv("STREAMSHED_TOKEN", token)
+    done = run("run", str(example), "--page", "0", "--host", host)
+    assert re.search(r"^live page: http://\S+:\d+/", done.stderr, re.MULTILINE)
+    assert ("token=" in done.stderr) == told
 
 
 def test_the_version():

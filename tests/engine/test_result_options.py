@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamshed as ss
+from oracles.options import drawn, expected
 
 ROWS, END, WINDOW = 300, 700, 60
 NAMES = "abc"
@@ -109,6 +110,99 @@ def test_equalities_have_an_order_too(say: Callable[[ss.Join], ss.Join], where: 
     join = ss.join("a", "b", "c").on("a.k = b.k", "b.x = c.x").within(WINDOW, time="ts")
     expected = exact(where, on=PAIRS)
     assert rows(say(join).replay(SORTED).table) == expected
+
+
+FACTS = pa.table(
+    {
+        "p": np.random.default_rng(7).integers(0, 40, 60),
+        "q": np.random.default_rng(8).integers(0, 20, 60),
+        "r": np.random.default_rng(9).integers(0, 40, 60),
+    }
+)
+
+
+def close(one: Any, other: Any) -> bool:
+    return abs(one.k - other.k) <= 2 and one.x != other.x
+
+
+def every_two(pair: str) -> str:
+    """A condition between every two members, for DuckDB; `{0}` and `{1}` stand for the two."""
+    both = " AND ".join(pair.format(*two) for two in ("ab", "ac", "bc"))
+    return f"FROM a, b, c, facts0 WHERE {both}"
+
+
+THREE = ss.join("a", "b", "c").within(WINDOW, time="ts", late=9)
+COSINE = "list_cosine_similarity({0}.v, {1}.v) >= 0.95"
+BY_OTHERS: dict[str, tuple[ss.Join, str]] = {
+    "near": (THREE.on(ss.near("k", 1)), every_two("abs({0}.k - {1}.k) <= 1")),
+    "near of a key": (
+        THREE.on("x", ss.near("k", 9)),
+        every_two("abs({0}.k - {1}.k) <= 9 AND {0}.x = {1}.x"),
+    ),
+    "where": (
+        THREE.on(ss.where(close, "k", "x")),
+        every_two("abs({0}.k - {1}.k) <= 2 AND {0}.x != {1}.x"),
+    ),
+    "cosine": (THREE.on(ss.cosine("v", at_least=0.95)), every_two(COSINE)),
+    "cosine of a key": (
+        THREE.on("k", ss.cosine("v", at_least=0.1)),
+        every_two(COSINE.replace("0.95", "0.1") + " AND {0}.k = {1}.k"),
+    ),
+    "relation": (
+        THREE.on(a="k", b="x", c="k").through(FACTS, a="p", b="q", c="r"),
+        "FROM a, b, c, facts WHERE a.k = p AND b.x = q AND c.k = r",
+    ),
+}
+"""Joins that share no key, or not only a key, and what DuckDB is asked for their results."""
+
+
+def with_vectors(data: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """The same with a vector in each row."""
+    made = {}
+    for seed, (name, part) in enumerate(data.items()):
+        drawn = np.random.default_rng(seed).normal(size=(len(part), 3))
+        made[name] = part.append_column("v", pa.array(drawn.tolist(), pa.list_(pa.float64())))
+    return made
+
+
+def matched_by(on: str, where: str, data: dict[str, pa.Table]) -> Counter:
+    tables = data | {"facts": FACTS, "facts0": pa.table({"one": [1]})}
+    return asked(f"SELECT a.row, b.row, c.row {on} AND {NEAR} AND {where}", tables)
+
+
+@pytest.mark.parametrize("kind", BY_OTHERS)
+def test_joins_without_a_shared_key_have_an_order_too(kind: str) -> None:
+    join, on = BY_OTHERS[kind]
+    for data, restart in ((with_vectors(SORTED), True), (with_vectors(SHUFFLED), False)):
+        for say, where in ORDERS:
+            expected = matched_by(on, where, data)
+            assert 0 < expected.total() < matched_by(on, "true", data).total()
+            found = say(join).replay(data, order="arrival")
+            assert rows(found.table) == expected
+            if restart:
+                made, ledger = pushed(say(join), data, restart)
+                assert rows(made) == expected
+                assert ledger.streams == found.ledger.streams
+
+
+@pytest.mark.parametrize("kind", BY_OTHERS)
+def test_their_estimates_know_of_the_order(kind: str) -> None:
+    """All rows are followed, so that the estimate is no estimate."""
+    join, on = BY_OTHERS[kind]
+    data = with_vectors(SORTED)
+    for say, where in ORDERS:
+        held = say(join).keep(total=25).shed("oldest").estimate(rate=1).replay(data)
+        expected = matched_by(on, where, data)
+        assert not rows(held.table) - expected
+        assert held.ledger.missed is not None
+        assert held.ledger.results + held.ledger.missed.value == expected.total()
+
+
+def test_rows_out_of_order_are_not_compared() -> None:
+    """What cannot be a result is not made, and then left out."""
+    join, _ = BY_OTHERS["near"]
+    every, ordered = join.count(SORTED), join.in_order("a", "b", "c").count(SORTED)
+    assert ordered.comparisons < every.comparisons / 2
 
 
 def test_rows_that_can_no_longer_take_part_leave_at_once() -> None:
@@ -447,6 +541,32 @@ def test_a_table_that_does_not_fit_says_why(given: dict[str, Any], message: str)
         VISITS.replay({**WITH_USERS, **given})
 
 
+def test_streams_with_a_table_have_an_order() -> None:
+    found = VISITS.in_order("b", "a", strictly=True).between("a", "b", 2, 30).replay(WITH_USERS)
+    made = Counter(
+        (row["a"]["row"], row["b"]["row"], row["users"]["name"]) for row in found.table.to_pylist()
+    )
+    assert made == asked(
+        """SELECT a.row, b.row, users.name FROM a JOIN b ON a.k = b.k
+        JOIN users ON users.id = a.k WHERE a.ts - b.ts BETWEEN 2 AND 30""",
+        SORTED | {"users": USERS},
+    )
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda: VISITS.in_order("a", "users"),
+        lambda: VISITS.between("users", "b", 0, 9),
+    ],
+)
+def test_the_rows_of_a_table_have_no_order(say: Callable[[], ss.Join]) -> None:
+    with pytest.raises(
+        ss.SpecError, match=r"\(\) names 'users', but that is a table.*streams only"
+    ):
+        say().count(WITH_USERS)
+
+
 def visits(session: ss.Session, time: int) -> list[tuple[int, str]]:
     """What a session makes of two visits of each user at a time."""
     rows = pa.table({"k": range(4), "ts": [time] * 4})
@@ -553,3 +673,60 @@ def test_the_ledger_has_the_most_rows_held() -> None:
     assert "peak" in ledger.to_table().column_names
     held = BASE.keep(rows=7).shed("oldest").replay(SORTED).ledger
     assert {stream.peak for stream in held.streams.values()} == {7}
+
+
+# -- small joins with any of these options --------------------------------------------------------
+
+
+def check_case(seed: int, budget: bool) -> bool:
+    """A join is what plain Python says, in any batches, with restarts; False if it is refused."""
+    case = drawn(seed, budget)
+    try:
+        plan = case.join.plan(case.schemas)
+    except ss.SpecError:  # bounds that contradict each other
+        return False
+    want = expected(case, {stream.name: stream.window or 0 for stream in plan.streams})
+    made: Counter = Counter()
+    handed: dict[tuple[str, int], int] = {}
+    certain = set()
+    session = case.join.open(case.schemas)
+    for batch, tables in enumerate([*case.tables(), None]):
+        if batch and (seed + batch) % 3:
+            session = case.join.open(case.schemas, state=session.snapshot())
+        results = session.finish() if tables is None else session.push(tables)
+        for row in results.to_pylist():
+            there = {name: row[name]["row"] for name in case.names if row[name] is not None}
+            if len(there) == len(case.names):
+                made[tuple(there.values())] += 1
+                continue
+            assert not {*there.items()} & {*handed}
+            handed |= dict.fromkeys(there.items(), batch)
+            certain |= {*there.items()} if row["certain"] else set()
+    ledger = session.ledger
+    assert ledger.balanced
+    assert ledger.results == made.total()
+    for name, stream in ledger.streams.items():
+        assert stream.late == want.late[name]
+        assert stream.unmatched == sum(name == other for other, _ in handed)
+        assert stream.uncertain == sum(name == other for other, _ in {*handed} - certain)
+    assert certain <= {*want.unmatched}
+    if not budget:
+        assert made == want.results
+        assert handed == want.unmatched
+        assert certain == {*handed}
+        return True
+    assert not made - want.possible
+    if case.first is None and ledger.missed is not None:
+        assert ledger.results + ledger.missed.value == pytest.approx(want.results.total())
+    return True
+
+
+@pytest.mark.parametrize("budget", [False, True])
+def test_small_joins_are_what_plain_python_says(budget: bool) -> None:
+    assert sum(check_case(seed, budget) for seed in range(60)) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [False, True])
+def test_many_small_joins_are_what_plain_python_says(budget: bool) -> None:
+    assert sum(check_case(seed, budget) for seed in range(60, 1_000)) > 500

@@ -25,6 +25,7 @@ from queries import environment
 JARS = Path(os.environ.get("STREAMSHED_KAFKA", "build/kafka"))
 TOPICS = Path(__file__).with_name("topics.py")
 JOB = Path(__file__).with_name("job.toml")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "kafka.toml"
 STREAMS = ("ads", "clicks", "orders")
 ROWS = 2_000
 pytestmark = [
@@ -77,7 +78,7 @@ def broker(tmp_path: Path) -> Iterator[str]:
                 if asked.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.2)
-        for topic in (*STREAMS, "results"):
+        for topic in (*STREAMS, "impressions", "results"):
             create = ("--create", "--topic", topic, "--partitions", "2")
             command = java("org.apache.kafka.tools.TopicCommand", *create)
             command += ["--bootstrap-server", address]
@@ -107,11 +108,19 @@ def finished(process: subprocess.Popen[bytes]) -> bytes:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def job(broker: str, folder: Path) -> subprocess.Popen[bytes]:
-    """The job, by the command line."""
+def job(broker: str, folder: Path, file: Path = JOB) -> subprocess.Popen[bytes]:
+    """A job, by the command line."""
     jars = ",".join(map(str, sorted((JARS.resolve() / "connector").glob("*.jar"))))
-    command = ["-m", "streamshed.cli", "run", str(JOB), "--json", "--set", f"spark.jars={jars}"]
-    return started(command, BROKER=broker, FOLDER=str(folder))
+    command = ["-m", "streamshed.cli", "run", str(file), "--json", "--set", f"spark.jars={jars}"]
+    return started(
+        command, BROKER=broker, KAFKA=broker, FOLDER=str(folder), CHECKPOINT=f"{folder}/c"
+    )
+
+
+def results(broker: str, folder: Path) -> list[dict[str, object]]:
+    """What the topic of results holds."""
+    finished(started([str(TOPICS), "read", broker, str(folder)]))
+    return [json.loads(line) for line in (folder / "results.json").read_text().splitlines()]
 
 
 def test_a_job_that_is_killed_ends_with_the_exact_answer(broker: str, tmp_path: Path) -> None:
@@ -141,8 +150,7 @@ def test_a_job_that_is_killed_ends_with_the_exact_answer(broker: str, tmp_path: 
     assert all(stream["arrived"] == ROWS for stream in ledger["streams"].values())
     assert not any(stream["late"] for stream in ledger["streams"].values())
 
-    finished(started([str(TOPICS), "read", broker, str(tmp_path)]))
-    made = pq.read_table(tmp_path / "results.parquet")
+    made = results(broker, tmp_path)
     with duckdb.connect() as database:
         for stream, table in tables.items():
             database.register(stream, table)
@@ -153,7 +161,37 @@ def test_a_job_that_is_killed_ends_with_the_exact_answer(broker: str, tmp_path: 
             " <= interval 2 minutes"
         ).fetchall()
     # The sink delivers at least once: what a batch wrote before it was killed is there twice.
-    found = set(zip(*(made[stream].to_pylist() for stream in STREAMS), strict=True))
+    found = {tuple(row[stream] for stream in STREAMS) for row in made}
     assert len(exact) > 1_000
     assert found == set(exact)
     assert ledger["results"] == len(exact)
+
+
+def test_the_example_runs(broker: str, tmp_path: Path) -> None:
+    """The job of the examples, for a broker that asks for no login, and until all is read.
+
+    Clicks have the time at which they are sent, so that the others come at about that time too.
+    """
+    file, kept = tmp_path / "kafka.toml", []
+    for line in EXAMPLE.read_text().splitlines():
+        if "kafka.security" not in line and "kafka.sasl" not in line and "packages" not in line:
+            kept.append(line)
+    text = "\n".join(kept).replace('topic = "funnel"', 'topic = "results"')
+    text = text.replace('processingTime = "10 seconds"', "availableNow = true")
+    text = text.replace('"spark.sql.shuffle.partitions" = 8', '"spark.sql.shuffle.partitions" = 2')
+    file.write_text(text.replace('idle = "5 minutes"', 'idle = "20 minutes"'))
+    sessions, now = np.arange(50), pa.array([time.time_ns() // 1000] * 50)
+    ts = now.cast(pa.timestamp("us", "UTC"))
+    ads = [{"id": int(n) * 10, "campaign": "spring"} for n in sessions]
+    tables = {
+        "impressions": {"session": sessions, "ts": ts, "ad": ads},
+        "clicks": {"session": sessions[::2], "ad": sessions[::2]},
+        "orders": {"session": sessions[::5], "ts": ts[::5], "price": sessions[::5] / 4},
+    }
+    for stream, columns in tables.items():
+        pq.write_table(pa.table(columns), tmp_path / f"{stream}.parquet")
+    finished(started([str(TOPICS), "feed", broker, str(tmp_path)]))
+    ledger = json.loads(finished(job(broker, tmp_path, file)).splitlines()[-1])
+    assert ledger["results"] == 5
+    found = sorted((row["session"], row["ad"], row["price"]) for row in results(broker, tmp_path))
+    assert found == [(n, n * 10, n / 4) for n in range(0, 50, 10)]

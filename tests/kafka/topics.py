@@ -1,7 +1,7 @@
 """What goes into the topics, and what comes out: each in a process of its own.
 
 python topics.py feed BROKER FOLDER    # the rows of FOLDER/NAME.parquet into the topic NAME
-python topics.py read BROKER FOLDER    # the topic `results` into FOLDER/results.parquet
+python topics.py read BROKER FOLDER    # the topic `results` into FOLDER/results.json
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from pyspark.sql import functions as f
 
 from streaming import SETTINGS
 
-STREAMS = ("ads", "clicks", "orders")
-
 
 def session() -> SparkSession:
     jars = sorted(Path(os.environ["STREAMSHED_KAFKA"], "connector").glob("*.jar"))
@@ -27,24 +25,21 @@ def session() -> SparkSession:
 
 
 def feed(spark: SparkSession, broker: str, folder: Path) -> None:
-    for name in STREAMS:
-        rows = spark.read.parquet(str(folder / f"{name}.parquet"))
-        told = f.to_json(f.struct("id", "k", "ts")).alias("value")
-        rows = rows.coalesce(1).select(told, (f.col("id") % 2).cast("int").alias("partition"))
+    for file in folder.glob("*.parquet"):
+        rows = spark.read.parquet(str(file)).coalesce(1)
+        told = f.to_json(f.struct(*rows.columns)).alias("value")
+        rows = rows.select(
+            told, (f.monotonically_increasing_id() % 2).cast("int").alias("partition")
+        )
         writer = rows.write.format("kafka").option("kafka.bootstrap.servers", broker)
-        writer.option("topic", name).save()
+        writer.option("topic", file.stem).save()
 
 
 def read(spark: SparkSession, broker: str, folder: Path) -> None:
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", broker)
-    rows = (
-        reader.option("subscribe", "results")
-        .load()
-        .select(f.col("value").cast("string").alias("value"))
-    )
-    schema = ", ".join(f"{name} long" for name in STREAMS)
-    found = rows.select(f.from_json("value", schema).alias("row")).select("row.*")
-    found.write.parquet(str(folder / "results.parquet"))
+    rows = reader.option("subscribe", "results").load().selectExpr("cast(value as string)")
+    lines = [row.value for row in rows.collect()]
+    (folder / "results.json").write_text("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -77,6 +77,21 @@ def test_the_page_shows_what_the_query_does(browser):
         assert "contents" not in tab.content()
 
 
+def test_the_page_shows_the_throttle_and_one_figure_of_each_source(browser):
+    query = Query(2)
+    for batch in query.recentProgress:
+        (joined, _) = batch["observedMetrics"].values()
+        joined |= {"throttle": 0.5, "harvest": 0.25}
+        batch["sources"][0]["metrics"] |= {"minOffsetsBehindLatest": "1"}
+    with serve(query, port=0) as page:
+        tab = opened(browser, page)
+        sync_api.expect(card(tab, "Harvest")).to_have_text("25.0 %", timeout=20_000)
+        said = [c.get_attribute("aria-label") for c in tab.locator("#charts [role=img]").all()]
+        assert any("work 50 %, windows 25 %" in text for text in said)
+        assert any("offsets or files 7" in text for text in said)  # not the sum of most and least
+        assert not tab.wrong
+
+
 def test_the_page_is_readable_in_the_dark_and_on_a_phone(browser):
     with serve(Query(3), port=0) as page:
         tab = opened(

@@ -75,6 +75,24 @@ def test_a_budget_of_bytes_and_rows_without_a_match_are_told():
         assert f"streamshed_{name}{{{labels}}} {value}" in lines
 
 
+def test_the_throttle_and_how_far_sources_are_behind_are_told():
+    told = progress(1)
+    (values,) = (v for name, v in told["observedMetrics"].items() if name.startswith("streamshed"))
+    values |= {"throttle": 0.25, "capacity": 900.0, "harvest": 0.125}
+    files = {"numFilesOutstanding": "3", "numBytesOutstanding": "900", "numInputRows": "5"}
+    told["sources"].append({"description": "Delta", "metrics": files})
+    found = figures(told)
+    (join,) = found["joins"].values()
+    assert (join["throttle"], join["capacity"], join["harvest"]) == (0.25, 900.0, 0.125)
+    assert found["behind"] == {
+        "maxOffsetsBehindLatest of source 1": 7,
+        "numFilesOutstanding of source 2": 3,
+        "numBytesOutstanding of source 2": 900,
+    }
+    lines = prometheus({"q": (True, found)}).splitlines()
+    assert 'streamshed_harvest{query="q",join="clicks, orders"} 0.125' in lines
+
+
 # -- the server -----------------------------------------------------------------------------------
 
 

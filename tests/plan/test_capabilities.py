@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -213,6 +214,35 @@ NO = [(kind, f) for f in FEATURES for kind in KINDS if kind in f.no]
 @pytest.mark.parametrize(("kind", "feature"), YES)
 def test_a_feature_composes_with_a_kind_of_join(kind: Kind, feature: str) -> None:
     check(kind, feature)
+
+
+USERS = pa.table({"k": [*range(0, 40, 2), 8], "name": [f"n{i}" for i in range(21)]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "feature", [f for f in FEATURES if "relation" not in f.no], ids=lambda f: f.name
+)
+def test_a_feature_composes_with_a_table_among_the_inputs(feature: Feature) -> None:
+    """As the table says of joins through a relation, with results that have the table's columns."""
+    streams = said("shared key", feature.name)
+    through = replayed(streams.through(USERS, a="k", b="k", c="k"), NAMED).table
+    join = replace(streams, _spec=replace(streams._spec, streams=("a", "users", "b", "c")))
+    with_users = replayed(join, {**NAMED, "users": ss.table(USERS)}).table
+    shared = [name for name in through.column_names if name in with_users.column_names]
+    assert set(with_users.column_names) - {*shared} <= {"users"}
+    assert with_users.select(shared).to_pylist() == through.select(shared).to_pylist()
+    assert len(through) > 0
+
+
+@pytest.mark.parametrize(
+    "feature", [f for f in FEATURES if "relation" in f.no], ids=lambda f: f.name
+)
+def test_what_does_not_compose_with_a_table_says_so(feature: Feature) -> None:
+    streams = said("shared key", feature.name)
+    join = replace(streams, _spec=replace(streams._spec, streams=("a", "users", "b", "c")))
+    with pytest.raises(ss.SpecError, match="cannot be combined with a table among the inputs"):
+        join.count({**NAMED, "users": ss.table(USERS)})
 
 
 def says_windows(kind: Kind, *names: str) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ROWS, END, WINDOW = 200, 300, 40
 PAIR = ss.join("a", "b").on("k").within(WINDOW, time="ts")
 ONE = Sharding(partitions=1)
+FACTS = pa.table({"p": np.arange(400) % 60, "q": np.arange(400) % 199})
 
 
 def table(seed: int) -> pa.Table:
@@ -58,8 +59,18 @@ def pushed(join: ss.Join) -> tuple[pa.Table, ss.Ledger]:
         lambda join: join.in_order("a", "b", strictly=True),
         lambda join: join.first(per="b", last_touch=True).unmatched("b"),
         lambda join: join.first(per="key"),
+        lambda join: join.on(ss.near("row", 9)).between("b", "a", -5, 20),
+        lambda join: join.on(a="k", b="row").through(FACTS, a="p", b="q").in_order("b", "a"),
     ],
-    ids=["unmatched", "unmatched under a budget", "in order", "last touch", "per key"],
+    ids=[
+        "unmatched",
+        "unmatched under a budget",
+        "in order",
+        "last touch",
+        "per key",
+        "between, by a condition",
+        "in order, through a relation",
+    ],
 )
 def test_a_shard_makes_what_a_session_makes(
     say: Callable[[ss.Join], ss.Join], memory: str, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +110,27 @@ def test_a_query_makes_what_a_session_makes(spark: SparkSession, files: Files) -
     assert ran.ledger.streams == accounts.streams
     assert ran.ledger.results == accounts.results
     assert all(stream.peak >= stream.stored for stream in ran.ledger.streams.values())
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda join: join.on(ss.near("row", 9)),
+        lambda join: join.on(a="k", b="row").through(FACTS, a="p", b="q"),
+    ],
+    ids=["condition", "relation"],
+)
+def test_joins_without_a_shared_key_have_an_order(
+    spark: SparkSession, files: Files, say: Callable[[ss.Join], ss.Join]
+) -> None:
+    join = say(PAIR).in_order("a", "b", strictly=True).between("b", "a", 3, 25)
+    expected, accounts = pushed(join)
+    files.write(BATCHES[:2])
+    files.run(spark, join, shards=2)
+    files.write(BATCHES[2:])
+    ran = files.run(spark, join, shards=2)
+    assert rows(ran.table, expected.schema) == rows(expected)
+    assert ran.ledger.results == accounts.results > 20
 
 
 def test_a_frame_that_does_not_stream_is_a_table(spark: SparkSession, files: Files) -> None:

@@ -43,7 +43,7 @@ def test_work_is_bounded_as_in_replay(spark: SparkSession, files: Files) -> None
     files.write(data[2:])
     ran, expected = files.run(spark, join, shards=1), replayed(join, data)
     check_same(ran, expected)
-    for told in ("comparisons", "throttle", "capacity", "shed_by"):
+    for told in ("comparisons", "throttle", "capacity", "harvest", "shed_by"):
         assert getattr(ran.ledger, told) == pytest.approx(getattr(expected.ledger, told))
     assert ran.ledger.throttle < 1
     assert ran.ledger.missed.value + ran.ledger.results == replayed(JOIN, data).ledger.results

@@ -70,6 +70,9 @@ def _run(
         shown = None
         if page is not None:
             shown = importlib.import_module("streamshed.page").serve(query, page, host, token)
+            # A token that was drawn is told here alone; one that was given is known, and a secret.
+            at = shown.url if token is None else shown.url.partition("?")[0]
+            typer.echo(f"live page: {at}", err=True)
         try:
             wait(query)
         finally:

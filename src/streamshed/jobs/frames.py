@@ -135,6 +135,26 @@ def check_sink(sink: Mapping[str, Any]) -> Trouble:
     yield from _check_place(kind, sink)
 
 
+def check_written(sink: Mapping[str, Any], results: pa.Schema) -> Trouble:
+    """What is wrong in the columns that the sink chooses of the results."""
+    chosen = sink.get("columns", {name: name for name in results.names})
+    paths = {f"columns.{name}": path for name, path in chosen.items()}
+    if "key" in sink:
+        paths["key"] = sink["key"]
+    for key, path in paths.items():
+        try:
+            _field(results, path)
+        except SpecError as error:
+            yield key, str(error).removeprefix("columns: ")
+    for name in sink.get("partition_by", ()):
+        if name not in chosen:
+            yield (
+                "partition_by",
+                f"there is no column {name!r} among those that are written, {listed(chosen)}."
+                f"{suggestion(name, chosen)}",
+            )
+
+
 def _check_format(kind: str, known: tuple[str, ...], verb: str) -> Trouble:
     if kind in _ELSEWHERE:
         yield "format", f"{kind!r} takes a function, and a job file holds no code"
@@ -218,11 +238,15 @@ def _field(schema: pa.Schema | pa.StructType, path: str) -> pa.Field:
     if path in names:
         return schema.field(names.index(path))
     head, dot, rest = path.partition(".")
-    if dot and head in names and pa.types.is_struct(schema.field(names.index(head)).type):
-        return _field(schema.field(names.index(head)).type, rest)
-    raise SpecError(
-        f"columns: there is no column {path!r}; there are {listed(names)}.{suggestion(path, names)}"
-    )
+    if dot and head in names:
+        kind = schema.field(names.index(head)).type
+        if pa.types.is_struct(kind):
+            return _field(kind, rest)
+        if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+            found = _field(kind.value_type, rest)  # of each element, as Spark reads it
+            return found.with_type(pa.list_(found.type))
+    close = suggestion(path, names) or suggestion(head, names)
+    raise SpecError(f"columns: there is no column {path!r}; there are {listed(names)}.{close}")
 
 
 # -- frames ---------------------------------------------------------------------------------------

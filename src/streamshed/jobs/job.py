@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamshed import durations
+from streamshed.engine.results import result_schema
 from streamshed.errors import SpecError, StreamshedError, listed, suggestion
 from streamshed.jobs import frames
 from streamshed.jobs.options import build, described
@@ -147,6 +148,10 @@ class Job:
                     check_spilling(plan, self.stream.get("resume"))
             except StreamshedError as error:
                 yield _about(str(error), self.mapping()["join"]), str(error)
+                return
+            made = result_schema(plan) if plan.aggregates is None else plan.aggregates.schema
+            for key, text in frames.check_written(self.sink, made):
+                yield ("sink", *_keys(key)), text
 
     def hide(self, text: str) -> str:
         """A text without what variables of the environment held."""

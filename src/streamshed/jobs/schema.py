@@ -310,4 +310,17 @@ def _wrong_type(values: Any, forms: list[Schema]) -> str:
     hint = ""
     if isinstance(values, str) and "string" not in names:
         hint = "; leave out the quotes" if values.strip("-").replace("_", "").isdigit() else ""
+    if "object" in names and not isinstance(values, Mapping):
+        hint += _example(forms)
     return f"is {values!r}; give {wanted}{hint}"
+
+
+def _example(forms: list[Schema]) -> str:
+    """How a table among some forms begins, if it is known which keys it has."""
+    for form in forms:
+        if "anyOf" in form:
+            return _example(form["anyOf"])
+        if properties := form.get("properties"):
+            names = form.get("required") or [*properties][:1]
+            return f", as in {{ {', '.join(f'{name} = …' for name in names)} }}"
+    return ""

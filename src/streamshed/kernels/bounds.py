@@ -20,3 +20,15 @@ def within_bounds(core, stream, time, other, other_time):  # type: ignore[no-unt
         later <= core.bounds[stream * lanes + other]
         and -later <= core.bounds[other * lanes + stream]
     )
+
+
+@kernel
+def partner_times(core, stream, time, other):  # type: ignore[no-untyped-def]
+    """From which time, and up to which, rows of another stream may be partners of a row.
+
+    Bounds are never wider than the windows.
+    """
+    if core.bounds.size == 0:
+        return time - core.lanes[other].window, time + core.lanes[stream].window
+    lanes = core.settings.lanes
+    return time - core.bounds[stream * lanes + other], time + core.bounds[other * lanes + stream]

@@ -77,6 +77,7 @@ def _join(ledger: Ledger, budgets: Budgets) -> Figures:
         "missed_lately": _interval(ledger.missed_lately),
         "throttle": ledger.throttle,
         "capacity": ledger.capacity,
+        "harvest": ledger.harvest,
         "shed_by": dict(ledger.shed_by),
     }
 
@@ -95,10 +96,12 @@ def _number(value: Any) -> float | None:
 
 
 def _behind(sources: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
-    """How far sources say that the query is behind them, each in its unit: Kafka in offsets."""
+    """How far sources say that the query is behind them: Kafka in offsets, Delta in files."""
     for number, source in enumerate(sources, 1):
         for name, value in (source.get("metrics") or {}).items():
-            if "Behind" in name and (amount := _number(value)) is not None:
+            if ("Behind" in name or "Outstanding" in name) and (
+                amount := _number(value)
+            ) is not None:
                 yield f"{name} of source {number}", amount
 
 
@@ -127,6 +130,7 @@ _METRICS = {
     "missed_results": ("gauge", "Results that shedding has cost, estimated, and its interval"),
     "throttle": ("gauge", "The part of the work that is done"),
     "capacity_comparisons_per_second": ("gauge", "Comparisons that may be made in a second"),
+    "harvest": ("gauge", "The part of the windows that rows go through"),
 }
 
 
@@ -187,6 +191,7 @@ def _samples(
             "sample_bytes": join["sample_bytes"],
             "throttle": join["throttle"],
             "capacity_comparisons_per_second": join["capacity"],
+            "harvest": join["harvest"],
         }
         yield from ((metric, labels, value) for metric, value in one.items() if value is not None)
         for metric, key in (("recall", "recall"), ("missed_results", "missed")):

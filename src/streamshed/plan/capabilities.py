@@ -65,7 +65,6 @@ class Feature:
 
 _NO_KEY = "a partial result is defined by a key that all streams share"
 _NO_PARTITION = "a key that all streams share assigns rows to partitions on disk"
-_NO_BOUNDS = "the matcher of such joins does not check bounds on times yet"
 NO_NAMES = "streams that a column names are known only as they appear"
 _COPIED = (
     "without a key that all streams share, rows are copied to several shards, and none of them"
@@ -123,10 +122,7 @@ FEATURES: tuple[Feature, ...] = (
         "order in time (`in_order`, `between`)",
         ".in_order() or .between()",
         lambda spec: spec.order is not None or bool(spec.intervals),
-        {
-            **dict.fromkeys(("condition", "relation"), _NO_BOUNDS),
-            "streams by a column": NO_NAMES,
-        },
+        {"streams by a column": NO_NAMES},
     ),
     Feature(
         "rows without a match (`unmatched`)",
@@ -278,6 +274,9 @@ def support_table() -> str:
         "",
         "Every cell holds for `replay`, for sessions (`open`) and on Spark (`stream`), except for"
         " the runtimes named at the end. A number refers to a reason below.",
+        "",
+        "A join on a shared key with a table among its inputs (`ss.table`; on Spark, a DataFrame"
+        " that does not stream) is one through a relation, and has what that column says.",
         "",
         f"| | {' | '.join(KINDS)} |",
         f"|---|{'---|' * len(KINDS)}",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from streamshed.columns import Column
+from streamshed.kernels.core import BOUNDLESS
 from streamshed.kernels.hashing import Secret, secret_of
 
 if TYPE_CHECKING:
@@ -252,6 +253,13 @@ class Plan:
     """Of what the first result only is made, or None for all results."""
     aggregates: Windows | None = None
     """The aggregates to make of results, or None to return the results themselves."""
+
+    def lag(self, later: int, earlier: int) -> int:
+        """How much later than a member of one stream one of another may be, by their positions."""
+        if self.bounds:
+            return self.bounds[later][earlier]
+        window = self.streams[earlier].window
+        return BOUNDLESS if window is None else window
 
     @property
     def key_types(self) -> tuple[pa.DataType, ...]:

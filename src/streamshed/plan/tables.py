@@ -55,6 +55,11 @@ def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, 
                 f"{feature.method} cannot be combined with a table among the inputs, and {name!r} "
                 "is one; leave it out, or join the results with the table afterwards"
             )
+    if method := _ordering(spec, name):
+        raise SpecError(
+            f"{method} names {name!r}, but that is a table, whose rows have no time and match at "
+            "any; name streams only"
+        )
     relation = replace(data[name], name=name)
     key, columns = spec.key_of(name), relation.schema.names
     if missing := [column for column in key if column not in columns]:
@@ -71,3 +76,12 @@ def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, 
         condition=SharedKey(PerStream(named=tuple(keys.items()))),
         through_relation=Through(relation, met),
     ), {stream: given for stream, given in data.items() if stream != name}
+
+
+def _ordering(spec: Spec, name: str) -> str | None:
+    """The method that bounds the times of an input's rows; None if there is none."""
+    if spec.order is not None and name in spec.order.streams:
+        return ".in_order()"
+    if any(name in (interval.later, interval.earlier) for interval in spec.intervals):
+        return ".between()"
+    return None

@@ -159,8 +159,9 @@ class JoinProcessor(StatefulProcessor):
             "importance": ledger.importance,
             "spilled": _spilled(ledger),
         }
-        paced = None if ledger.throttle is None else [ledger.throttle, ledger.capacity]
-        yield made(rows=blob, counts=counts, paced=paced, **told)
+        paced = [ledger.throttle, ledger.capacity, ledger.harvest]
+        told["paced"] = None if ledger.throttle is None else paced
+        yield made(rows=blob, counts=counts, **told)
 
     def results(
         self,

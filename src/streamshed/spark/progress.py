@@ -34,7 +34,7 @@ _TALLY = tuple(field.name for field in fields(Tally))
 _KEYS = tuple(field.name for field in fields(KeyTally))
 _SAMPLED = ("rate", *(f"{when} {name}" for when in ("all", "lately") for name in _TALLY), *_KEYS)
 """What the shards' samples say: the rate, and the tallies of results and of keys."""
-_PACED = ("throttle", "capacity")
+_PACED = ("throttle", "capacity", "harvest")
 """What the shards' throttles say."""
 _SPILLED = tuple(f"spilled {field.name}" for field in fields(Spilled))
 """What the shards have spilled; the delays of all results are added."""
@@ -43,6 +43,7 @@ _COMBINED = {
     "weight": f.max,
     "keys_weight": f.max,
     "throttle": f.avg,
+    "harvest": f.avg,
     "longest_delay": f.max,
 }
 """How that of several shards is put together; all else is added."""
@@ -188,6 +189,7 @@ def _ledger(values: Mapping[str, Any]) -> Ledger:
         comparisons=_known(values["comparisons"], int),
         throttle=_known(values["throttle"], float),
         capacity=_known(values["capacity"], float),
+        harvest=_known(values["harvest"], float),
         spilled=_spilled(values),
     )
 

@@ -153,12 +153,22 @@ class Controller(Component):
     def account(self, ledger: Ledger) -> Ledger:
         """A ledger with the work that was done, and how much of the join that is."""
         capacity = None if self.capacity is None else self.capacity / self.throttle.second
-        return replace(ledger, comparisons=self.work, throttle=self.fraction, capacity=capacity)
+        paced = replace(ledger, throttle=self.fraction, capacity=capacity, harvest=self.harvest)
+        return replace(paced, comparisons=self.work)
 
     @property
     def fraction(self) -> float:
         """The part of the full join that is done (z)."""
         return float(self.state.pace[THROTTLE])
+
+    @property
+    def harvest(self) -> float:
+        """The part of a window that is gone through, in the mean over pairs of streams."""
+        state, lanes = self.state, len(self.plan.streams)
+        if state.dropping or state.pace[WINDOWS if state.by_keys else THROTTLE] >= 1.0:
+            return 1.0
+        parts = state.chosen.reshape(lanes, lanes, self.most).sum(axis=2) / state.parts
+        return float(parts[~np.eye(lanes, dtype=bool)].mean() if lanes > 1 else parts[0, 0])
 
     @property
     def capacity(self) -> float | None:

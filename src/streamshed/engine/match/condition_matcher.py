@@ -351,16 +351,16 @@ class ConditionMatcher(Matcher):
         modes = NO_NUMBERS if throttle is None else throttle.foreseen(join.core, batch.stream)
         oldest, newest, since = np.empty((3, lanes.size), np.int64)
         spans_to_come(index, batch.time, oldest, newest, since)
-        for lane, stream in enumerate(self.plan.streams):
+        for lane in range(self.shape.lanes):
             coming = np.flatnonzero(batch.stream == lane)
             if not coming.size:
                 continue
             first, last = int(batch.time[coming].min()), int(batch.time[coming].max())
-            latest = vectors.FAR - 1 if stream.window is None else last + stream.window
-            for other, partners in enumerate(self.plan.streams):
+            for other in range(self.shape.lanes):
                 if other == lane:
                     continue
-                earliest = 1 - vectors.FAR if partners.window is None else first - partners.window
+                earliest = max(first - self.plan.lag(lane, other), 1 - vectors.FAR)
+                latest = min(last + self.plan.lag(other, lane), vectors.FAR - 1)
                 near = (lanes == other) & (newest >= earliest) & (oldest <= latest)
                 blocks, asked = np.flatnonzero(near), coming
                 if throttle is None:

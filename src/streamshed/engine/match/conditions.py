@@ -29,6 +29,7 @@ from streamshed.engine.match.pairs import (
     stage,
     take_out,
 )
+from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NEWEST
 from streamshed.kernels.hooks import on_newcomer
@@ -135,7 +136,7 @@ def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore
 
 @kernel
 def _fits(core, index, work, row, depth):  # type: ignore[no-untyped-def]
-    """Whether a row agrees with all that are chosen already, and is within the windows with them.
+    """Whether a row agrees with all chosen already, and is within windows and bounds with them.
 
     All members are within their windows at the time of the latest if every two are.
     """
@@ -145,6 +146,8 @@ def _fits(core, index, work, row, depth):  # type: ignore[no-untyped-def]
         other = work.groups[group].row
         ahead, other_lane = rows[other].time - time, np.int64(rows[other].stream)
         if ahead > lanes[lane].window or -ahead > lanes[other_lane].window:
+            return False
+        if not within_bounds(core, lane, time, other_lane, rows[other].time):
             return False
         if not in_order(index, lane, row, other_lane, other):
             return False

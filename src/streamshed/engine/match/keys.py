@@ -154,21 +154,33 @@ def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: 
     gather(core, throttle, batch, work, i, key)
     if work.cursor[GROUPS] == 0:
         return False
-    if _is_searched(core):
-        _begin_search(core, work)
-    else:
-        first_choice(work)
+    begin_choices(core, work)
     return True
 
 
 @implements(hooks.next_match, KeyState)
 def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore[no-untyped-def]
+    return next_choice(core, work)
+
+
+# -- choices of partners: all, or those in order of time, or the first ----------------------------
+
+
+@kernel
+def begin_choices(core, work):  # type: ignore[no-untyped-def]
+    """Go to before the first choice of partners; `next_choice` then chooses the first."""
+    if _is_searched(core):
+        _begin_search(core, work)
+    else:
+        _begin_product(work)
+
+
+@kernel
+def next_choice(core, work):  # type: ignore[no-untyped-def]
+    """Go on to the next choice of partners that makes a result; False if there is none."""
     if _is_searched(core):
         return _next_fitting(core, work)
-    return next_choice(work)
-
-
-# -- order in time, and first results -------------------------------------------------------------
+    return _next_of_product(work)
 
 
 @kernel
@@ -283,8 +295,8 @@ def note_first(core, batch, work, i, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_choice(work):  # type: ignore[no-untyped-def]
-    """Go to before the first choice of partners; `next_choice` then chooses the first."""
+def _begin_product(work):  # type: ignore[no-untyped-def]
+    """Go to before the first choice, where every choice makes a result."""
     groups = work.cursor[GROUPS]
     for group in range(groups):
         work.groups[group].choice = work.groups[group].start
@@ -293,8 +305,8 @@ def first_choice(work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def next_choice(work):  # type: ignore[no-untyped-def]
-    """Go on to the next choice of partners; False if there is none."""
+def _next_of_product(work):  # type: ignore[no-untyped-def]
+    """Go on to the next choice, where every choice makes a result; False if there is none."""
     group = work.cursor[GROUPS] - 1
     while group >= 0:
         choice = work.groups[group].choice + 1

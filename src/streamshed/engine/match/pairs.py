@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.gate.hooks import is_probed
+from streamshed.kernels.bounds import partner_times
 from streamshed.kernels.compiling import hook, implements, kernel
 from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.table import key_head
@@ -76,16 +77,16 @@ def seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, fi
     """
     rows = core.rows
     time, stream = batch.time[i], batch.stream[i]
-    reach, window = core.lanes[stream].window, core.lanes[lane].window
+    earliest, latest = partner_times(core, stream, time, lane)
     place = mine(index)
     looked = 0
     head = key_head(core, key, lane)
     row = head
     while row != NONE:
-        ahead = rows[row].time - time
-        if -ahead > window:  # all that follow are older still
+        met = rows[row].time
+        if met < earliest:  # all that follow are older still
             break
-        if ahead <= reach and is_probed(throttle, core, stream, lane, -ahead, row):
+        if met <= latest and is_probed(throttle, core, stream, lane, time - met, row):
             looked += 1
             if in_order(index, stream, place, lane, row):
                 work.partners[filled] = row

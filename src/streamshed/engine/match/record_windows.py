@@ -21,6 +21,7 @@ from streamshed.engine.match.sorted_windows import (
     sorted_layout,
     take_out_row,
 )
+from streamshed.kernels.bounds import partner_times
 from streamshed.kernels.compiling import implements
 from streamshed.kernels.core import NONE, Field
 
@@ -75,8 +76,7 @@ def _agree(index, one, other):  # type: ignore[no-untyped-def]
 @implements(seek, RecordWindows)
 def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, filled):  # type: ignore[no-untyped-def]
     time, stream = batch.time[i], batch.stream[i]
-    earliest = time - core.lanes[lane].window
-    latest = time + core.lanes[stream].window
+    earliest, latest = partner_times(core, stream, time, lane)
     times, newcomer = index.values, index.records.size - 1
     looked = 0
     place = np.int64(index.sides[lane].newest)

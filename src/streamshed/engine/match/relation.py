@@ -31,8 +31,8 @@ from streamshed.engine.match.fact_index import (
 )
 from streamshed.engine.match.keys import (
     CACHED,
+    begin_choices,
     collect,
-    first_choice,
     likely_key,
     newcomer_importance,
     next_choice,
@@ -247,7 +247,7 @@ def _refresh_ranks(matcher, policy, core, pool):  # type: ignore[no-untyped-def]
 @implements(hooks.begin_probe, RelationState)
 def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: ignore[no-untyped-def]
     work.cursor[FACT] = first_place(matcher.facts, code_of(matcher, batch, i))
-    work.cursor[DEPTH] = 0
+    work.cursor[DEPTH] = NONE
     work.cursor[LOOKED] = 0
     return True
 
@@ -258,14 +258,14 @@ def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore
     code = code_of(matcher, batch, i)
     end = first_place(matcher.facts, code) + fact_count(matcher.facts, code)
     while cursor[FACT] < end:
-        if cursor[DEPTH] == 0 and _gather(core, matcher, throttle, batch, work, i, shift):
-            cursor[DEPTH] = 1
+        if cursor[DEPTH] == NONE and _gather(core, matcher, throttle, batch, work, i, shift):
+            cursor[DEPTH] = 0
             if cursor[GROUPS] == 0:  # of one stream alone
                 return True
-            first_choice(work)
-        if cursor[DEPTH] == 1 and next_choice(work):
+            begin_choices(core, work)
+        if cursor[DEPTH] != NONE and next_choice(core, work):
             return True
-        cursor[DEPTH] = 0
+        cursor[DEPTH] = NONE
         cursor[FACT] += 1
     return False
 

@@ -29,6 +29,7 @@ from streamshed.engine.match.pairs import (
     stage,
     take_out,
 )
+from streamshed.kernels.bounds import partner_times
 from streamshed.kernels.compiling import cold_kernel, implements, kernel
 from streamshed.kernels.core import NONE, Field
 
@@ -260,8 +261,7 @@ def _first_near(values, start, end, value, distance):  # type: ignore[no-untyped
 @implements(seek, SortedWindows)
 def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, filled):  # type: ignore[no-untyped-def]
     time, stream = batch.time[i], batch.stream[i]
-    earliest = time - core.lanes[lane].window
-    latest = time + core.lanes[stream].window
+    earliest, latest = partner_times(core, stream, time, lane)
     value, distance = index.value_of[index.value_of.size - 1], index.distance
     values, times = index.values, index.times
     looked = 0

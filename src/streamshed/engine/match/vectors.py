@@ -33,6 +33,7 @@ from streamshed.engine.match.pairs import (
     stage,
     take_out,
 )
+from streamshed.kernels.bounds import partner_times
 from streamshed.kernels.compiling import driver, implements, kernel
 from streamshed.kernels.core import NEVER, NONE, Field
 from streamshed.kernels.intrinsics import trailing_zeros
@@ -407,8 +408,7 @@ def _agree(index, one, other):  # type: ignore[no-untyped-def]
 @implements(seek, VectorWindows)
 def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, filled):  # type: ignore[no-untyped-def]
     time, stream = batch.time[i], batch.stream[i]
-    earliest = time - core.lanes[lane].window
-    latest = time + core.lanes[stream].window
+    earliest, latest = partner_times(core, stream, time, lane)
     place_of_mine = index.coming[i]
     words = index.bits.size // index.coming.size
     looked = 0

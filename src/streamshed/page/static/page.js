@@ -30,7 +30,10 @@ const bytes = (n) => n == null ? "–" : n < 1000 ? n + " B" : short.format(n).r
 const join = (batch) => batch.joins[chosen[1]] || null;
 const of = (name) => (batch) => { const one = join(batch); return one ? one[name] : null; };
 const bound = (i) => (batch) => { const one = join(batch); return one && one.recall ? 100 * one.recall[i] : null; };
-const behind = (batch) => Object.values(batch.behind).reduce((sum, n) => sum + n, 0);
+const part = (name) => (batch) => { const n = of(name)(batch); return n == null ? null : 100 * n; };
+// Kafka says the most, the mean and the least of its partitions, Delta files and bytes: one of each is drawn.
+const behind = (batch) => Object.entries(batch.behind).filter(([name]) => /^(max|numFiles)/.test(name))
+  .reduce((sum, [, n]) => sum + n, 0);
 
 const CHARTS = [
   {title: "Rows and results, per second", series: [["rows in", (b) => b.input_rate, "--a"],
@@ -49,9 +52,10 @@ const CHARTS = [
   {title: "Seconds of a batch", series: [["batch", (b) => b.seconds, "--a"],
     ["since the one before ended", (b) => b.past, "--b", [6, 4]]], format: seconds},
   {title: "Behind the source, as it says", when: (b) => Object.keys(b.behind).length > 0,
-    series: [["offsets", behind, "--a"]], format: count},
-  {title: "Throttle: the part of the work that is done", when: (b) => join(b) && join(b).throttle != null,
-    series: [["throttle", (b) => { const t = of("throttle")(b); return t == null ? null : 100 * t; }, "--a"]],
+    series: [["offsets or files", behind, "--a"]], format: count},
+  {title: "Throttle: the part of the work that is done, and of the windows gone through (harvest)",
+    when: (b) => join(b) && join(b).throttle != null,
+    series: [["work", part("throttle"), "--a"], ["windows", part("harvest"), "--b", [6, 4]]],
     format: (n) => n == null ? "–" : n.toFixed(0) + " %", range: [0, 100]},
 ];
 
@@ -81,6 +85,7 @@ function now(batch, query) {
   if (one.queued) shown.push(["In the queue", count(one.queued), "rows"]);
   if (one.throttle != null) shown.push(["Throttle", percent(one.throttle),
     one.capacity == null ? "of the work is done" : count(one.capacity) + " comparisons a second"]);
+  if (one.harvest != null) shown.push(["Harvest", percent(one.harvest), "of the windows is gone through"]);
   return shown;
 }
 
