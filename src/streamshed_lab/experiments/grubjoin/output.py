@@ -48,6 +48,11 @@ PLAIN = {
     "decided": "when it comes",
     "charged": ALONE,
     "condition": "costs so much",
+    "sides": "double-sided",
+    "selectivities": "up to 0.005",
+    "brute force of": "undominated settings",
+    "streams": "3 to 5",
+    "learning from": "a tenth",
 }
 """How the paper was read at first."""
 
@@ -244,37 +249,57 @@ def figure_11(scale: Scale, report: Report) -> list[Claim]:
 
 def figure_12(scale: Scale, report: Report) -> list[Claim]:
     """The output by how strongly streams are correlated in time."""
-    limit, said = capacity(), {25.0: 2.5, 50.0: 1.5, 75.0: 0.25}
+    said = {25.0: 2.5, 50.0: 1.5, 75.0: 0.25}
     runs: list[Row] = []
+    readings = list(product(charges(), RULES))
     for third in (*said, 150.0, 300.0):
         report.progress(f"deviation {third:g} of the third stream")
-        for seed in scale.seeds:
-            found = compared(work("nonaligned", 200.0, seed, third=third), limit)
-            runs.append({"deviation": third, "seed": seed} | found)
-    name = stem("fig12", "output-by-deviation", rate=200, capacity=round(limit))
-    table, gains = _improvements(report, name, runs, ["deviation"])
+        for (charged, by), seed in product(readings, scale.seeds):
+            charge = charges()[charged]
+            streams = work("nonaligned", 200.0, seed, third=third)
+            found = compared(streams, power(charge), charge, rule=RULES[by])
+            row = {"charged": charged, "throttle": by, "deviation": third, "seed": seed}
+            runs.append(found | row)
+    name = stem("fig12", "output-by-deviation", rate=200, capacity=round(capacity()))
+    table, gains = _improvements(report, name, runs, ["charged", "throttle", "deviation"])
     return [
         judge(
             "12",
             "250, 150 and 25 % more output for deviations of 25, 50 and 75",
             table,
-            {f"κ₃ = {third:g}": near(gains[(third,)], gain) for third, gain in said.items()},
+            {
+                reading(throttle=by, charged=c).at(f"κ₃ = {third:g}"): near(
+                    gains[c, by, third], gain
+                )
+                for c, by in readings
+                for third, gain in said.items()
+            },
             tolerance=QUARTER,
         ),
         judge(
             "12",
             "output rates are very close when correlations are almost totally removed",
             table,
-            {"κ₃ = 300": Number(gains[(300.0,)], -0.1, 0.1)},
+            {
+                reading(throttle=by, charged=c).at("κ₃ = 300"): Number(
+                    gains[c, by, 300.0], -0.1, 0.1
+                )
+                for c, by in readings
+            },
             "Values go through 1,000 in 50 s: with a deviation of 300 next to nothing is left of "
-            "the time in them.",
+            "the time in those of the third stream. Those of the first two follow each other as "
+            "before, so that parts of their windows are still worth more than others.",
             "Very close is taken as: within a tenth, on either side.",
         ),
         judge(
             "12",
             "the improvement shrinks as correlations fade",
             table,
-            {"25 to 300": gains[(25.0,)] > gains[(300.0,)]},
+            {
+                reading(throttle=by, charged=c).at("25 to 300"): gains[c, by, 25.0]
+                > gains[c, by, 300.0]
+                for c, by in readings
+            },
         ),
     ]
 
