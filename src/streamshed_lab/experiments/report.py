@@ -166,7 +166,7 @@ class Report:
                 | {
                     "y": row[f"{y}_mean"],
                     "deviation": row.get(f"{y}_deviation", 0.0),
-                    "line": _shown(row[lines]),
+                    "line": _named(lines, row[lines]),
                     "kind": "exact" if row[lines] == "exact" else "measured",
                 }
             )
@@ -370,6 +370,12 @@ def machine() -> str:
         f"{os.cpu_count()} × {platform.machine()}, Python {platform.python_version()}, numba"
         f" {numba.__version__}, NumPy {np.__version__}, Arrow {pa.__version__}"
     )
+
+
+def _named(column: str, value: object) -> str:
+    """What a line is called: a number says what of."""
+    number = isinstance(value, int | float)
+    return f"{column.replace('_', ' ')} {_shown(value)}" if number else str(value)
 
 
 def _shown(value: object) -> str:
