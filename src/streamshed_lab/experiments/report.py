@@ -280,6 +280,7 @@ class Paper(Generic[Scale]):
             if kept["digest"] == digest:
                 return kept
         report = Report(out, progress or (lambda line: None))
+        measured = commit()  # sources may change while it runs
         begin, worked = time.perf_counter(), time.process_time()
         claims = make(scale, report)
         record = {
@@ -287,7 +288,7 @@ class Paper(Generic[Scale]):
             "about": (make.__doc__ or "").partition("\n")[0],
             "quick": quick,
             "digest": digest,
-            "commit": commit(),
+            "commit": measured,
             "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             "seconds": round(time.perf_counter() - begin, 1),
             "processor": round(time.process_time() - worked, 1),
