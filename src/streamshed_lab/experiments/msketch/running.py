@@ -27,7 +27,7 @@ SUBSET: Mapping[str, Policy] = {
     "Rand": Random(),
 }
 BESIDE: Mapping[str, Policy] = {"density": Density()}
-"""What is ours, and is shown beside the paper's."""
+"""What is ours, and is shown beside the paper's: of joins by equalities it is MSketch itself."""
 ORDERS = {"(R1 ⋈ R2) ⋈ R3": NAMES, "R1 ⋈ (R2 ⋈ R3)": NAMES[::-1]}
 """Sequences of binary joins, as the order of streams: each is joined with the first that it can."""
 IN_TURN, LAST_TWO = ORDERS

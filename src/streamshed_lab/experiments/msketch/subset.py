@@ -175,14 +175,6 @@ def _claims_2b(found: Mapping[Reading, Compared]) -> list[Claim]:
             )
             for says, pairs in alike.items()
         ),
-        judge(
-            "2b",
-            "density makes more than the paper's policies",
-            table,
-            _all(found, partial(_more, [("density", policy) for policy in SUBSET])),
-            tolerance=MORE,
-            ours=True,
-        ),
     ]
 
 
