@@ -30,7 +30,10 @@ COLUMNS = 3
 _STYLE = """<style>
 .verdicts { width: 100%; }
 .verdicts td, .verdicts thead th { text-align: left; vertical-align: top; white-space: normal; }
-.verdicts .verdicts td { white-space: nowrap; }
+.claims { table-layout: fixed; } .claims .scroll { font-size: .85rem; }
+.claims th:nth-child(1) { width: 26%; } .claims th:nth-child(2) { width: 18%; }
+.claims .verdicts { width: auto; } .claims .verdicts th { width: auto; }
+.claims .verdicts td { white-space: nowrap; }
 .about, .verdicts p, .verdicts ul { font-size: .9rem; } .verdicts ul { padding-left: 1.25rem; }
 pre { white-space: pre-wrap; }
 .yes { color: light-dark(#17692b, #6fd48a); } .no { color: light-dark(#9b1c1c, #ff9a9a); }
@@ -42,7 +45,8 @@ details { margin: .25rem 0; } h3 { margin-top: 2.5rem; } .about { color: #888; }
   details > summary { list-style: none; } figure { break-inside: avoid; }
   figure svg { max-width: 100%; height: auto; }
   h2, h3 { break-after: avoid; } .scroll { overflow: visible; }
-  .verdicts .verdicts td { white-space: normal; }
+  .claims .scroll { font-size: 6.5pt; } .claims .verdicts td { white-space: normal; }
+  .claims .verdicts td, .claims .verdicts th { padding: 1pt 2pt; overflow-wrap: anywhere; }
 }
 </style>"""
 
@@ -206,7 +210,7 @@ def _figure_parts(figure: Record) -> list[Part]:
                 + (f"<details><summary>measured</summary>{measured}</details>" if measured else ""),
             ]
         )
-    parts.append(_table(["claim", "here", "how"], rows))
+    parts.append(_table(["claim", "here", "how"], rows, "verdicts claims"))
     scale = ", ".join(f"{name} {_short(value)}" for name, value in figure["scale"].items())
     ran = f"{figure['date']}, commit {figure['commit']}, {figure['seconds']:g} s"
     ran += f" ({figure['processor']:g} s of processor time)"
@@ -309,12 +313,12 @@ def _colors(lines: Sequence[str]) -> alt.Scale:
     return alt.Scale(domain=list(lines), range=[place.get(line, _EXACT) for line in lines])
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table of cells that are HTML."""
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "verdicts") -> Markup:
+    """A table of cells that are HTML, of a kind that the style knows."""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in heads)
     body = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return Markup(
-        f'<div class="scroll" tabindex="0"><table class="verdicts"><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll" tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 
