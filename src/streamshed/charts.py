@@ -46,6 +46,7 @@ main {{ padding: 0 1rem; }}
 figure {{ margin: 1.5rem 0; overflow-x: auto; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+@media print {{ .vega-embed summary {{ display: none; }} }}
 caption {{ text-align: left; padding-bottom: .5rem; }}
 th, td {{ padding: .25rem .75rem; border-bottom: 1px solid #8886; }}
 td, thead th + th {{ text-align: right; }} th {{ text-align: left; }} td {{ white-space: nowrap; }}
@@ -56,13 +57,18 @@ td, thead th + th {{ text-align: right; }} th {{ text-align: left; }} td {{ whit
 {script}</body></html>
 """
 
-# The reader's colours, when the page is opened and when they change.
+# Words and axes have the colour of the page's text, so that charts follow the reader's colours, and
+# those of paper, without being drawn anew.
 _DRAW = """
-const charts = CHARTS, dark = matchMedia("(prefers-color-scheme: dark)");
-const draw = () => charts.forEach((spec, i) => vegaEmbed("#chart" + i, spec,
-  {theme: dark.matches ? "dark" : undefined, config: {background: "transparent"}, renderer: "svg"}));
-dark.addEventListener("change", draw); draw();
-"""  # noqa: E501
+const ink = "currentColor", faint = "#8884";
+const words = {labelColor: ink, titleColor: ink};
+const config = {
+  background: "transparent", view: {stroke: faint}, title: {color: ink, subtitleColor: ink},
+  axis: {...words, tickColor: ink, domainColor: ink, gridColor: faint},
+  legend: words, header: words,
+};
+CHARTS.forEach((spec, i) => vegaEmbed("#chart" + i, spec, {config, renderer: "svg"}));
+"""
 
 
 def write_html(path: str | Path, title: str, *parts: Part) -> Path:

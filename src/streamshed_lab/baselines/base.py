@@ -1,11 +1,12 @@
 """What the baselines have in common: how tuples go in, how results come out, and the disk.
 
 With `memory`, no more entries than that are held when a tuple comes: when it is full, partitions
-are flushed to a file, and what they would have made is made in `finish` (the later stages of XJoin,
-and MJoin's). From the first flush of a partition on its rows are written to the file as they
-arrive. A result was made in memory if each of its steps was: if the earlier of the two that met was
-not flushed before the later came. Intermediate results of trees are written when they are flushed,
-but not read again: they follow from the rows.
+are flushed to files. What they would have made is made while no tuples come, by `revisit` (XJoin's
+second, reactive stage), and at the end by `finish` (its third). From the first flush of a partition
+on its rows are written to its file as they arrive; rows that no tuple to come can meet are left out
+when it is read. A result was made in memory if each of its steps was: if the earlier of the two
+that met was not flushed before the later came. Intermediate results of trees are written when they
+are flushed, but not read again: they follow from the rows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from os import SEEK_END
 from tempfile import TemporaryFile
 from typing import Any, ClassVar
 
@@ -117,7 +119,8 @@ class Baseline(ABC):
         self.flushes: dict[tuple[int, int], list[int]] = {}  # by (table, partition): when
         self.first_flush: dict[int, int] = {}  # by partition
         self.disk_bytes = 0
-        self._disk: Any = None
+        self._files: dict[int, Any] = {}  # by partition
+        self._revisited: dict[int, int] = {}  # by partition: after how many arrivals
         self._late_results = 0
 
     @property
@@ -285,24 +288,43 @@ class Baseline(ABC):
         self._write(spooled)
 
     def _write(self, rows: npt.NDArray[Any]) -> None:
-        if self._disk is None:
-            self._disk = TemporaryFile()  # noqa: SIM115 - it stays open until all is read
-        self._disk.write(rows.tobytes())
+        partition = (rows["hash"] >> np.uint64(64 - PARTITIONS)).astype(np.int64)
+        for number in np.unique(partition).tolist():
+            if number not in self._files:
+                self._files[number] = TemporaryFile()  # noqa: SIM115 - it stays open
+            file = self._files[number]
+            file.seek(0, SEEK_END)
+            file.write(rows[partition == number].tobytes())
         self.disk_bytes += rows.nbytes
 
-    def finish(self) -> Iterator[Block]:
-        """Make the results that the disk has kept back; no tuples may come after it."""
-        if self._disk is None:
-            return
-        self._disk.seek(0)
-        rows = np.frombuffer(self._disk.read(), SPOOLED)
-        self._disk.close()
+    def revisit(self) -> Iterator[Block]:
+        """Make the results of tuples so far that the disk keeps back, while no tuples come."""
         rights = [self.flushes_of(step) for step in range(self.query.streams)]
         lefts = [self.flushes_of(self._left(step)) for step in range(1, self.query.streams)]
-        for time, members in missed_results(rows, self.query.window, PARTITIONS, lefts, rights):
-            self._late_results += len(time)
-            ends = np.arange(1, len(time) + 1) * self.query.streams
-            yield Block(time, members, ends, ())
+        arrived, window = int(self.state.numbers[ARRIVED]), self.query.window
+        for partition, file in self._files.items():
+            file.seek(0)
+            rows = np.frombuffer(file.read(), SPOOLED)
+            since = self._revisited.get(partition, 0)
+            for time, members in missed_results(rows, window, PARTITIONS, lefts, rights, since):
+                self._late_results += len(time)
+                ends = np.arange(1, len(time) + 1) * self.query.streams
+                yield Block(time, members, ends, ())
+            self._revisited[partition] = arrived
+            file.seek(0)
+            file.truncate()
+            file.write(rows[rows["time"] >= rows["time"].max(initial=0) - window].tobytes())
+
+    def finish(self) -> Iterator[Block]:
+        """Make all results that the disk has kept back; no tuples may come after it."""
+        yield from self.revisit()
+        for file in self._files.values():
+            file.close()
+
+    @property
+    def late_results(self) -> int:
+        """Results made of what was on disk."""
+        return self._late_results
 
     def flushes_of(self, table: int) -> list[list[int]]:
         """When each partition of a table was flushed."""

@@ -25,7 +25,12 @@ Flushes = Sequence[Sequence[Sequence[int]]]
 
 
 def missed_results(
-    rows: npt.NDArray[Any], window: int, partitions: int, lefts: Flushes, rights: Flushes
+    rows: npt.NDArray[Any],
+    window: int,
+    partitions: int,
+    lefts: Flushes,
+    rights: Flushes,
+    since: int = 0,
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Join rows, and leave out the results that were made in memory.
 
@@ -35,6 +40,7 @@ def missed_results(
         partitions: bits of a hash that say its partition.
         lefts: of the tables that the rows of streams 1, 2, … meet.
         rights: of the tables in which the rows of streams 0, 1, … are.
+        since: which newest member a result has at least: others were made before.
 
     Yields:
         Times, and the payload of members, for each key that has missed any.
@@ -45,7 +51,7 @@ def missed_results(
     for same in np.split(order, cuts):
         key = rows[same]
         of_stream = [key[key["stream"] == stream] for stream in range(streams)]
-        if not all(map(len, of_stream)):
+        if key["number"].max() < since or not all(map(len, of_stream)):
             continue
         partition = int(key["hash"][0] >> np.uint64(64 - partitions))
         left = [step[partition] for step in lefts]
@@ -53,7 +59,9 @@ def missed_results(
         found = [
             (max(int(row["time"]) for row in members), [int(row["payload"]) for row in members])
             for members in product(*of_stream)
-            if _within(members, window) and not _met(members, left, right)
+            if max(int(row["number"]) for row in members) >= since
+            and _within(members, window)
+            and not _met(members, left, right)
         ]
         if found:
             yield (

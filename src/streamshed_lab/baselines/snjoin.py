@@ -5,7 +5,8 @@ An entry has the rows of all streams with its value (the value occurrence list, 
 each stream, so that only partners are gone through), and how many streams have any (the count
 summary ψ). Rows expire in the order of their arrival (the clean-sweep list). It takes its rows from
 the pool of the other baselines, and writes results as they do, so that what is compared is the
-structure alone. Complete joins only.
+structure alone. Where arity varies there is one chain for all streams, and an arrival makes one
+output (step 5): all rows of other streams with its value.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Values(NamedTuple):
     """The tuple-value lists, and the occurrences of each value."""
 
     values: npt.NDArray[Any]
-    newest: npt.NDArray[np.int32]  # value × streams + stream: its newest occurrence there
+    newest: npt.NDArray[np.int32]  # by `chain_of`: the newest occurrence of a value
     of_row: npt.NDArray[np.int32]  # by entry: its value
     numbers: npt.NDArray[np.int64]  # the first unused value, and how many were used
 
@@ -63,10 +64,14 @@ class SNJoin(Baseline):
     spills = False
 
     def __init__(self, query: Query) -> None:
-        if query.at_least is not None:
-            raise SpecError("bare SNJoin makes complete results only; leave `at_least` out")
+        if query.at_least is not None and not (query.at_least == 2 and query.factorised):
+            raise SpecError(
+                "bare SNJoin makes complete results, or one output for each arrival that meets any;"
+                " leave `at_least` out, or ask for 2 and `factorised`"
+            )
         super().__init__(query)
-        self.values = _larger_values(None, 1_024, query.streams, 0)
+        self.chains = query.streams if query.at_least is None else 1
+        self.values = _larger_values(None, 1_024, self.chains, 0)
 
     @property
     def tables(self) -> int:
@@ -87,7 +92,7 @@ class SNJoin(Baseline):
 
     def _grow_values(self, room: int) -> None:
         entries = len(self.state.entries)
-        self.values = _larger_values(self.values, room, self.query.streams, entries)
+        self.values = _larger_values(self.values, room, self.chains, entries)
 
     def _store(self, batch: Batch) -> None:
         raise NotImplementedError("streams of a complete join do not change")
@@ -99,9 +104,9 @@ class SNJoin(Baseline):
         raise NotImplementedError("it has no disk")
 
 
-def _larger_values(old: Values | None, room: int, streams: int, entries: int) -> Values:
-    """The values with room for more."""
-    values, newest = np.empty(room, VALUE), np.full(room * streams, NONE, np.int32)
+def _larger_values(old: Values | None, room: int, chains: int, entries: int) -> Values:
+    """The values with room for more, each with so many chains."""
+    values, newest = np.empty(room, VALUE), np.full(room * chains, NONE, np.int32)
     of_row = np.full(entries, NONE, np.int32)
     numbers = np.array([NONE, 0], np.int64)
     if old is not None:
@@ -127,7 +132,9 @@ def run_snjoin(state, lists, batch, out, factorised):  # type: ignore[no-untyped
             add_occurrence(state, lists, value, batch, i)
             numbers[ARRIVED] += 1
             numbers[END] = 0
-            if values[value].streams == state.settings.streams:
+            if not state.settings.complete:
+                collect_others(state, lists, value, np.int64(batch.stream[i]))
+            elif values[value].streams == state.settings.streams:
                 collect(state, lists, value, np.int64(batch.stream[i]))
         if numbers[END] > 0:
             if factorised:
@@ -140,6 +147,12 @@ def run_snjoin(state, lists, batch, out, factorised):  # type: ignore[no-untyped
             numbers[LEVEL] = 0
     numbers[NEXT] = 0
     return DONE
+
+
+@kernel
+def chain_of(state, value, stream):  # type: ignore[no-untyped-def]
+    """The chain of a value's occurrences in a stream; in all of them, where arity varies."""
+    return value * state.settings.streams + stream if state.settings.complete else value
 
 
 @kernel
@@ -189,7 +202,7 @@ def add_occurrence(state, lists, value, batch, i):  # type: ignore[no-untyped-de
         numbers[USED] += 1
     numbers[HELD] += 1
     stream = np.int64(batch.stream[i])
-    place = value * state.settings.streams + stream
+    place = chain_of(state, value, stream)
     before = lists.newest[place]
     entries[row].hash = batch.hash[i]
     entries[row].time = batch.time[i]
@@ -221,7 +234,7 @@ def clean_sweep(state, lists, now):  # type: ignore[no-untyped-def]
         value = np.int64(lists.of_row[row])
         back, after = entries[row].back, entries[row].next
         if back == NONE:
-            lists.newest[value * state.settings.streams + entries[row].table] = after
+            lists.newest[chain_of(state, value, np.int64(entries[row].table))] = after
         else:
             entries[back].next = after
         if after != NONE:
@@ -267,10 +280,24 @@ def collect(state, lists, value, own):  # type: ignore[no-untyped-def]
         state.groups[group] = filled
         state.choice[group] = filled
         group += 1
-        row = np.int64(lists.newest[value * streams + stream])
+        row = np.int64(lists.newest[chain_of(state, value, stream)])
         while row != NONE:
             state.found[filled] = row
             filled += 1
             row = np.int64(state.entries[row].next)
     state.groups[group] = filled
     state.numbers[END] = group
+
+
+@kernel
+def collect_others(state, lists, value, own):  # type: ignore[no-untyped-def]
+    """Collect the occurrences of a value in all streams but the newcomer's, as one group."""
+    filled = np.int64(0)
+    row = np.int64(lists.newest[chain_of(state, value, own)])
+    while row != NONE:
+        if state.entries[row].table != own:
+            state.found[filled] = row
+            filled += 1
+        row = np.int64(state.entries[row].next)
+    state.groups[0], state.groups[1] = np.int64(0), filled
+    state.numbers[END] = 1 if filled > 0 else 0

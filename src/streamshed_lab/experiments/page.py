@@ -22,15 +22,32 @@ from streamshed_lab.experiments.verdicts import Claim, Tally, tally
 
 STORED = Path(__file__).parents[1] / "verdicts.json"
 """The verdicts that are kept, in the repository."""
+COUNTS = ("paper", "claims", "hold as first read", "hold under the best single reading")
+COUNTS += ("hold under some reading", "cells", "run")
 COLUMNS = 3
 """Panels of a chart side by side."""
 
 _STYLE = """<style>
-.verdicts td, .verdicts th { text-align: left; vertical-align: top; }
+.verdicts { width: 100%; }
+.verdicts td, .verdicts thead th { text-align: left; vertical-align: top; white-space: normal; }
+.claims { table-layout: fixed; } .claims .scroll { font-size: .85rem; }
+.claims th:nth-child(1) { width: 26%; } .claims th:nth-child(2) { width: 18%; }
+.claims .verdicts { width: auto; } .claims .verdicts th { width: auto; }
+.claims .verdicts td { white-space: nowrap; }
+.about, .verdicts p, .verdicts ul { font-size: .9rem; } .verdicts ul { padding-left: 1.25rem; }
+pre { white-space: pre-wrap; }
 .yes { color: light-dark(#17692b, #6fd48a); } .no { color: light-dark(#9b1c1c, #ff9a9a); }
 .some { color: light-dark(#7a5200, #f0c060); } .verdicts p { margin: .25rem 0; }
 details { margin: .25rem 0; } h3 { margin-top: 2.5rem; } .about { color: #888; }
-@media print { details > * { display: block; } figure, tr { break-inside: avoid; } }
+@media print {
+  body { font-size: 10pt; margin: 0; max-width: none; }
+  details > * { display: block; } details::details-content { content-visibility: visible; }
+  details > summary { list-style: none; } figure { break-inside: avoid; }
+  figure svg { max-width: 100%; height: auto; }
+  h2, h3 { break-after: avoid; } .scroll { overflow: visible; }
+  .claims .scroll { font-size: 6.5pt; } .claims .verdicts td { white-space: normal; }
+  .claims .verdicts td, .claims .verdicts th { padding: 1pt 2pt; overflow-wrap: anywhere; }
+}
 </style>"""
 
 
@@ -104,9 +121,7 @@ def verdicts_markdown(told: Record) -> str:
                 _made_at(paper["figures"], paper["figures_of_paper"]),
             ]
         )
-    heads = ["paper", "claims", "hold as first read", "hold under the best single reading"]
-    heads += ["hold under some reading", "cells", "run"]
-    parts = [markdown_table(heads, counts)]
+    parts = [markdown_table(COUNTS, counts)]
     for paper in told.values():
         rows = [
             [_figure_name(claim.figure), _one_line(claim.says), _one_line(_verdict(claim))]
@@ -146,9 +161,20 @@ def write_page(
     for name, figures in records.items():
         held = _tally(figures, papers[name])
         link = f'<a href="#{name}">{html.escape(papers[name].title)}</a>'
-        ran = _made_at(figures, len(papers[name].figures))
-        counts.append([link, html.escape(str(held)), html.escape(ran)])
-    parts.append(_table(["paper", "claims", "run"], counts))
+        best = ", ".join(f"{question} {answer}" for question, answer in held.reading.items())
+        under = f"<details><summary>{held.best}</summary><p>{html.escape(best)}</p></details>"
+        counts.append(
+            [
+                link,
+                str(held.claims),
+                str(held.plain),
+                under if best else str(held.best),
+                str(held.sometimes),
+                f"{held.cells[0]} of {held.cells[1]}",
+                html.escape(_made_at(figures, len(papers[name].figures))),
+            ]
+        )
+    parts.append(_table(COUNTS, counts))
     for name, figures in records.items():
         parts.append(Markup(f'<h2 id="{name}">{html.escape(papers[name].title)}</h2>'))
         if docs := papers[name].about:
@@ -184,7 +210,7 @@ def _figure_parts(figure: Record) -> list[Part]:
                 + (f"<details><summary>measured</summary>{measured}</details>" if measured else ""),
             ]
         )
-    parts.append(_table(["claim", "here", "how"], rows))
+    parts.append(_table(["claim", "here", "how"], rows, "verdicts claims"))
     scale = ", ".join(f"{name} {_short(value)}" for name, value in figure["scale"].items())
     ran = f"{figure['date']}, commit {figure['commit']}, {figure['seconds']:g} s"
     ran += f" ({figure['processor']:g} s of processor time)"
@@ -236,16 +262,18 @@ def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
     dash = alt.StrokeDash(
         "kind:N", legend=None, scale=alt.Scale(domain=["measured", "exact"], range=[[1, 0], [6, 4]])
     )
-    layers = [
-        drawn.mark_line(point=True).encode(y=y, strokeDash=dash, tooltip=told),
-        drawn.transform_filter("datum.deviation > 0")
-        .transform_calculate(low="datum.y - datum.deviation", high="datum.y + datum.deviation")
-        .mark_rule()
-        .encode(y=alt.Y("low:Q", title=chart["y"]), y2="high:Q"),
-        base.transform_filter("datum.kind == 'paper'")
-        .mark_point(shape="cross", size=160, filled=True)
-        .encode(y=y, tooltip=told),
-    ]
+    layers = [drawn.mark_line(point=True).encode(y=y, strokeDash=dash, tooltip=told)]
+    if any(row["deviation"] > 0 for row in rows):
+        spread = drawn.transform_filter("datum.deviation > 0").transform_calculate(
+            low="datum.y - datum.deviation", high="datum.y + datum.deviation"
+        )
+        layers.append(
+            spread.mark_rule().encode(y=alt.Y("low:Q", title=chart["y"], scale=scale), y2="high:Q")
+        )
+    if any(row["kind"] == "paper" for row in rows):
+        said = base.transform_filter("datum.kind == 'paper'")
+        crosses = said.mark_point(shape="cross", size=160, filled=True)
+        layers.append(crosses.encode(y=y, tooltip=told))
     layered = alt.layer(*layers).properties(width=width, height=200)
     data = alt.InlineData(rows)
     if many:
@@ -285,12 +313,12 @@ def _colors(lines: Sequence[str]) -> alt.Scale:
     return alt.Scale(domain=list(lines), range=[place.get(line, _EXACT) for line in lines])
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table of cells that are HTML."""
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "verdicts") -> Markup:
+    """A table of cells that are HTML, of a kind that the style knows."""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in heads)
     body = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return Markup(
-        f'<div class="scroll" tabindex="0"><table class="verdicts"><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll" tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 

@@ -166,7 +166,7 @@ class Report:
                 | {
                     "y": row[f"{y}_mean"],
                     "deviation": row.get(f"{y}_deviation", 0.0),
-                    "line": _shown(row[lines]),
+                    "line": _named(lines, row[lines]),
                     "kind": "exact" if row[lines] == "exact" else "measured",
                 }
             )
@@ -198,6 +198,11 @@ LABELS = {
     "optimality": "output over the optimum's",
     "output": "results per second",
     "part": "length b of basic windows (s)",
+    "percentage": "load shedding (%)",
+    "milliseconds": "processor time (ms)",
+    "reading": "values",
+    "updates per second": "outputs per second (one for each arrival)",
+    "members per second": "members of outputs per second",
     "probes": "probes per reading",
     "rate": "arrival rate (tuples/s of each stream)",
     "reduction": "reduction (%; drop rate in points)",
@@ -275,6 +280,7 @@ class Paper(Generic[Scale]):
             if kept["digest"] == digest:
                 return kept
         report = Report(out, progress or (lambda line: None))
+        measured = commit()  # sources may change while it runs
         begin, worked = time.perf_counter(), time.process_time()
         claims = make(scale, report)
         record = {
@@ -282,7 +288,7 @@ class Paper(Generic[Scale]):
             "about": (make.__doc__ or "").partition("\n")[0],
             "quick": quick,
             "digest": digest,
-            "commit": commit(),
+            "commit": measured,
             "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             "seconds": round(time.perf_counter() - begin, 1),
             "processor": round(time.process_time() - worked, 1),
@@ -365,6 +371,12 @@ def machine() -> str:
         f"{os.cpu_count()} × {platform.machine()}, Python {platform.python_version()}, numba"
         f" {numba.__version__}, NumPy {np.__version__}, Arrow {pa.__version__}"
     )
+
+
+def _named(column: str, value: object) -> str:
+    """What a line is called: a number says what of."""
+    number = isinstance(value, int | float)
+    return f"{column.replace('_', ' ')} {_shown(value)}" if number else str(value)
 
 
 def _shown(value: object) -> str:

@@ -116,6 +116,27 @@ def test_joins_of_variable_arity(baseline: type[Baseline], at_least: int) -> Non
     assert processed(join, table, 333) == expected
 
 
+def test_one_output_of_variable_arity_has_all_rows_that_an_arrival_meets() -> None:
+    streams, window = 12, 200
+    table = drawn(4, streams, rows=1_200, keys=90, span=1_200)
+    expected: Counter[tuple[tuple[int, ...], int]] = Counter()
+    rows = table.to_pylist()
+    for at, row in enumerate(rows):
+        met = [
+            other["row"]
+            for other in rows[:at]
+            if other["key"] == row["key"]
+            and other["stream"] != row["stream"]
+            and row["time"] - other["time"] <= window
+        ]
+        if met:
+            expected[tuple(sorted((row["row"], *met))), row["time"]] += 1
+    assert expected.total() > 300
+    for baseline in (SNJoin, MJoin):
+        join = baseline(Query(streams, window, 2, room=4, factorised=True))
+        assert processed(join, table, 77) == expected
+
+
 @pytest.mark.parametrize("baseline", SPILLING)
 @pytest.mark.parametrize("streams", [2, 4])
 def test_nothing_is_lost_on_disk_and_nothing_made_twice(
@@ -130,6 +151,24 @@ def test_nothing_is_lost_on_disk_and_nothing_made_twice(
         assert processed(join, table, 111) == expected
         assert join.disk_bytes > 0
     assert processed(baseline(Query(streams, window)), table, 111) == expected
+
+
+@pytest.mark.parametrize("baseline", SPILLING)
+@pytest.mark.parametrize("streams", [2, 3])
+def test_what_is_on_disk_is_revisited_while_no_tuples_come(
+    baseline: type[Baseline], streams: int
+) -> None:
+    """After each piece the results so far are exactly those of the tuples so far."""
+    table = drawn(9, streams, rows=900, keys=40, span=900)
+    window, piece = 50 * streams, 90
+    join = baseline(Query(streams, window, room=8, memory=20))
+    made: Counter[tuple[tuple[int, ...], int]] = Counter()
+    for start in range(0, table.num_rows, piece):
+        made += found(join.process(batch_of(table.slice(start, piece))))
+        made += found(join.revisit())
+        assert made == complete(table.slice(0, start + piece), streams, window)
+    assert 0 < join.late_results < join.results == made.total()
+    assert list(join.finish()) == []
 
 
 def test_mjoin_with_the_papers_costs_makes_the_same() -> None:
@@ -205,7 +244,7 @@ def processed_more(join: Baseline, table: pa.Table) -> Counter[tuple[tuple[int, 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ss.SpecError, match="SHJ tree has no disk; leave `memory` \\(5\\) out"):
         SHJTree(Query(2, 10, memory=5))
-    with pytest.raises(ss.SpecError, match="bare SNJoin makes complete results only"):
+    with pytest.raises(ss.SpecError, match="bare SNJoin makes complete results, or one output"):
         SNJoin(Query(2, 10, at_least=2))
     with pytest.raises(ss.SpecError, match="with a memory of 5 makes complete results only"):
         Query(2, 10, at_least=2, memory=5)

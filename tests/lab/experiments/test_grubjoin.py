@@ -5,10 +5,25 @@ from collections import namedtuple
 
 import pytest
 
+import streamshed as ss
+from streamshed.engine.gate.harvest_fractions import best
 from streamshed_lab.experiments import grubjoin
-from streamshed_lab.experiments.grubjoin.charging import Charge, at_charge, repeated, repeated_cost
+from streamshed_lab.experiments.grubjoin.charging import (
+    SIZE,
+    Charge,
+    at_charge,
+    cost_tables,
+    repeated,
+    repeated_cost,
+    result_charge,
+)
 from streamshed_lab.experiments.grubjoin.disaster import Claims, claims_join
-from streamshed_lab.experiments.grubjoin.harvesting import Scale
+from streamshed_lab.experiments.grubjoin.harvesting import (
+    Scale,
+    exhaustive,
+    output_of,
+    random_directions,
+)
 from streamshed_lab.experiments.grubjoin.output import ALONE, capacity, compared, work
 from streamshed_lab.experiments.grubjoin.pacing import epsilon_join, taken_in_turn, watched
 from streamshed_lab.experiments.grubjoin.scenes import random_scenes, watch_scenes
@@ -73,6 +88,32 @@ def test_results_and_adaptations_that_are_charged_leave_fewer_comparisons():
     assert charged.comparisons < 0.9 * free.comparisons
     work_done = (charged.comparisons + 10.0 * charged.results) / length
     assert work_done == pytest.approx(0.9 * limit, rel=0.25)
+
+
+def test_costs_are_measured_by_joins_that_differ_in_one_thing():
+    """As many comparisons, each by one evaluation, with and without results."""
+    found = {}
+    for meeting in (0.0, 0.1):
+        tables = cost_tables(meeting, 1)
+        join = ss.join(*tables).on(ss.where(repeated, "value", "times"))
+        found[meeting] = join.within("20 seconds", time="time", clock="max").count(tables)
+    none, some = found.values()
+    assert none.results == 0
+    assert some.results > 10_000
+    assert some.comparisons == pytest.approx(none.comparisons, rel=0.1)
+    assert none.comparisons < 2 * SIZE * (SIZE // 2 + 2)  # one choice for each newcomer at most
+    # A result is some columns to write; it is not worth thousands of comparisons, nor none.
+    assert 2 < result_charge().result < 500
+    assert 1.02 < repeated_cost(2) < 2
+    assert repeated_cost(10) < 10
+
+
+@pytest.mark.parametrize("throttle", [0.1, 0.25, 0.7])
+def test_brute_force_misses_nothing_by_what_it_leaves_out(throttle):
+    for seed in range(3):
+        known = random_directions(seed, 3, 5)
+        of_all = output_of(known, exhaustive(known, throttle))
+        assert output_of(known, best(known, throttle)) == pytest.approx(of_all)
 
 
 def test_a_condition_that_is_repeated_is_evaluated_each_time():

@@ -12,6 +12,7 @@ what was made before does not count.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ import streamshed as ss
 from streamshed_lab.experiments.grubjoin.harvesting import Scale
 from streamshed_lab.experiments.grubjoin.pacing import watched
 from streamshed_lab.experiments.report import Report, Row, markdown_table, stem, summarise
-from streamshed_lab.experiments.verdicts import Claim, judge
+from streamshed_lab.experiments.verdicts import Claim, Number, Reading, judge, reading
 from streamshed_lab.workloads.arrivals import SECOND, timestamps
 
 WINDOWS = {"first join": 3600, "second join": 1800}
@@ -32,6 +33,8 @@ LENGTH, RATE = 4 * 3600, 0.5
 AGENTS = 1_000_000
 PARTS = 20
 """Basic windows of a window."""
+LEARNING = {"a tenth": 0.1, "a hundredth": 0.01}
+"""The part ω of the rows by which is learned; of the DAC's joins it is not said."""
 SAME = 0.98
 """The part of the full join's output that is almost exactly the same."""
 
@@ -85,7 +88,7 @@ def figure_17(scale: Scale, report: Report) -> list[Claim]:
             report.progress(f"claims of agents, {name}, seed {seed}")
             join, span = claims_join(window), [max(WINDOWS.values()), LENGTH]
             (full,) = watched(join, tables, span)
-            for shed in scale.shed:
+            for (learning, sample), shed in product(LEARNING.items(), scale.shed):
                 made = full
                 if shed:
                     allowed = full.comparisons / (span[1] - span[0]) * (1.0 - shed)
@@ -94,47 +97,66 @@ def figure_17(scale: Scale, report: Report) -> list[Claim]:
                         every="60 seconds",
                         part=f"{window // PARTS} seconds",
                         buffer=1_000,
+                        sample=sample,
                     )
                     (made,) = watched(throttled, tables, span)
-                row = {"join": name, "percentage": 100 * shed, "seed": seed}
+                row = {"learning": learning, "join": name, "percentage": 100 * shed, "seed": seed}
                 runs.append(row | {"share": made.results / full.results})
     report.runs(stem("fig17", "share-by-shedding", rate=RATE, lag=LAG), runs)
-    summary = summarise(runs, ["join", "percentage"], "share")
-    report.chart(summary, "percentage", "share", "join")
-    share = {(row["join"], row["percentage"]): row["share_mean"] for row in summary}
+    by = ["learning", "join", "percentage"]
+    summary = summarise(runs, by, "share")
+    report.chart(summary, "percentage", "share", "join", ["learning"])
+    share = {tuple(row[name] for name in by): row["share_mean"] for row in summary}
     first, second = WINDOWS
     steps = [100 * shed for shed in scale.shed]
+    columns = list(product(LEARNING, WINDOWS))
     table = markdown_table(
-        ["load shedding", *WINDOWS],
-        [[f"{step:g} %", *(f"{share[name, step]:.1%}" for name in WINDOWS)] for step in steps],
+        ["load shedding", *(f"{name}, {learning} learn" for learning, name in columns)],
+        [[f"{step:g} %", *(f"{share[*column, step]:.1%}" for column in columns)] for step in steps],
     )
     table += "\n\nThe part of the full join's output."
+
+    def said(learning: str) -> Reading:
+        return reading(**{"learning from": learning})
+
     return [
         judge(
             "17",
             "below 35 % of load shedding output rates are almost exactly those of the full joins",
             table,
             {
-                f"{name}, {step:g} %": share[name, step] >= SAME
-                for name in WINDOWS
+                said(learning).at(f"{name}, {step:g} %"): Number(
+                    share[learning, name, step], low=SAME
+                )
+                for learning, name in columns
                 for step in steps
                 if step < 35
             },
-            "A tenth of the newcomers go through a random part of their window, to learn where "
-            "results are, and find that part of theirs only.",
+            "Newcomers from whom is learned go through a random part of their window, and find "
+            "that part of their results only. What is learned from fewer of them is less sure.",
             f"Almost exactly is taken as: {SAME:.0%}.",
         ),
         judge(
             "17",
             "35 % of load shedding lower the output of the second join, and not of the first",
             table,
-            {first: share[first, 35.0] >= SAME, second: share[second, 35.0] < SAME},
+            {
+                said(learning).at(name): Number(share[learning, name, 35.0], **limit)
+                for learning in LEARNING
+                for name, limit in ((first, {"low": SAME}), (second, {"high": SAME}))
+            },
             tolerance=f"Not lower is taken as: {SAME:.0%}.",
         ),
         judge(
             "17",
             "the first join, with larger windows and correlations as strong, loses less",
             table,
-            {f"{step:g} %": share[first, step] > share[second, step] for step in steps if step},
+            {
+                said(learning).at(f"{step:g} %"): share[learning, first, step]
+                > share[learning, second, step]
+                for learning in LEARNING
+                for step in steps
+                if step
+            },
         ),
     ]

@@ -203,10 +203,15 @@ def _state(operator: Operator) -> Span:
 
 
 @cache
-def full_load(work: LaggingWorkload) -> float:
-    """The comparisons of the full join in a second, once its windows are full."""
+def full_span(work: LaggingWorkload) -> Span:
+    """What the full join does, once its windows are full."""
     (span,) = watched(epsilon_join(work.names), work.tables(), [WINDOW, work.seconds])
-    return span.comparisons / (work.seconds - WINDOW)
+    return span
+
+
+def full_load(work: LaggingWorkload) -> float:
+    """The comparisons of the full join in a second."""
+    return full_span(work).comparisons / (work.seconds - WINDOW)
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import streamshed as ss
-from streamshed.policies import Oldest, Pairwise, Policy, Random, Sketch
+from streamshed.policies import Density, Oldest, Pairwise, Policy, Random, Sketch
 from streamshed_lab.experiments.report import Row, markdown_table, summarise
 from streamshed_lab.experiments.verdicts import Claim, Reading, judge
 from streamshed_lab.workloads.regions import CONDITIONS, NAMES, RegionWorkload
@@ -26,6 +26,8 @@ SUBSET: Mapping[str, Policy] = {
     "Aging": Oldest(),
     "Rand": Random(),
 }
+BESIDE: Mapping[str, Policy] = {"density": Density()}
+"""What is ours, and is shown beside the paper's: of joins by equalities it is MSketch itself."""
 ORDERS = {"(R1 ⋈ R2) ⋈ R3": NAMES, "R1 ⋈ (R2 ⋈ R3)": NAMES[::-1]}
 """Sequences of binary joins, as the order of streams: each is joined with the first that it can."""
 IN_TURN, LAST_TWO = ORDERS
@@ -37,6 +39,7 @@ PLAIN = {
     "volume": "100",
     "memory": "of each window",
     "windows": "all",
+    "time": "for each tuple",
 }
 """How the paper was read at first."""
 ABOUT = 0.2

@@ -49,6 +49,8 @@ ZIPF = "Zipf 1 to 5, an output for each arrival"
 that an arrival makes one output, all rows that it meets (step 5 of figure 2)."""
 ZIPF_RATE = 10.0
 """Rows a second of each of its streams."""
+SLOW = 10.0
+"""Seconds between two readings of a sensor of variable arity, where values are these."""
 MOVING, OWN = "values move on", "own popular values"
 """The workloads of variable arity."""
 
@@ -215,6 +217,8 @@ def compared(
 ) -> list[Row]:
     """Time per tuple of each operator, and what each makes in the time that SNJoin takes for all.
 
+    Where bare SNJoin is among them, also what each makes in the time that this takes.
+
     Args:
         tuples: that all of them process.
         query: of the baselines.
@@ -225,23 +229,21 @@ def compared(
     spent, results = times(tuples, query, rounds, names)
     rows: list[Row] = []
     for operator, seconds in spent.items():
-        share, made = 1.0, results
-        if operator != SN:
-            make = baselines(query)[operator]
-            share, made = at_equal_work(tuples, make, spent[SN], seconds)
-        rows.append(
-            {
-                **said,
-                "operator": operator,
-                "nanoseconds": seconds / tuples.count * 1e9,
-                "saved": 1 - spent[SN] / seconds,
-                "saved by bare": 1 - spent.get(BARE, seconds) / seconds,
-                "dropped": 1 - share,
-                "results": made,
-                "all results": results,
-                "per second": made / spent[SN],
-            }
-        )
+        row: Row = {
+            **said,
+            "operator": operator,
+            "nanoseconds": seconds / tuples.count * 1e9,
+            "saved": 1 - spent[SN] / seconds,
+            "saved by bare": 1 - spent.get(BARE, seconds) / seconds,
+            "all results": results,
+        }
+        for ours, suffix in ((SN, ""), (BARE, " by bare")):
+            share, made = 1.0, results
+            if operator not in (SN, BARE) and ours in spent:
+                make = baselines(query)[operator]
+                share, made = at_equal_work(tuples, make, spent[ours], seconds)
+            row |= {f"dropped{suffix}": 1 - share, f"results{suffix}": made}
+        rows.append(row | {"per second": row["results"] / spent[SN]})
     return rows
 
 
@@ -271,18 +273,22 @@ def complete_query(streams: int) -> Query:
 
 
 def factorised(scale: Scale, streams: int) -> list[Row]:
-    """Bare SNJoin and MJoin where an arrival makes one output; see `ZIPF`.
+    """Bare SNJoin and MJoin where an arrival of a complete join makes one output; see `ZIPF`."""
+    tuples = complete_tuples(ZIPF, streams, scale.outputs)
+    query = replace(complete_query(streams), room=SPARSE * round(ZIPF_RATE * WINDOW))
+    return one_output(tuples, query, scale.rounds, workload=ZIPF, streams=streams)
+
+
+def one_output(tuples: Arrivals, query: Query, rounds: int, **said: object) -> list[Row]:
+    """Bare SNJoin and MJoin where an arrival makes one output, all rows that it meets.
 
     Trees have no part in it: they store the results of every two streams.
     """
-    tuples = complete_tuples(ZIPF, streams, scale.outputs)
-    query = replace(
-        complete_query(streams), room=SPARSE * round(ZIPF_RATE * WINDOW), factorised=True
-    )
+    query = replace(query, factorised=True)
     makes = {name: baselines(query)[name] for name in (BARE, MJ)}
     spent: dict[str, float] = {}
     outputs: dict[str, int] = {}
-    for name in [*makes] * scale.rounds:
+    for name in [*makes] * rounds:
         seconds, outputs[name] = timed(tuples, makes[name]())
         spent[name] = min(spent.get(name, seconds), seconds)
     if len(set(outputs.values())) != 1:
@@ -294,15 +300,16 @@ def factorised(scale: Scale, streams: int) -> list[Row]:
             share, made = at_equal_work(tuples, makes[name], spent[BARE], seconds)
         rows.append(
             {
-                "workload": ZIPF,
-                "streams": streams,
+                **said,
                 "operator": name,
                 "nanoseconds": seconds / tuples.count * 1e9,
                 "saved": 0.0,
                 "saved by bare": 1 - spent[BARE] / seconds,
+                "all results": outputs[name],
                 "dropped": 1 - share,
                 "results": made,
-                "all results": outputs[name],
+                "dropped by bare": 1 - share,
+                "results by bare": made,
                 "per second": made / spent[BARE],
             }
         )
@@ -327,6 +334,9 @@ def sensors(
     Where values move on, about 40 readings come before all values are new.
     """
     seconds = FULL_AFTER + readings / streams
+    if workload == ZIPF:
+        seconds = FULL_AFTER + readings * SLOW / streams
+        return SensorWorkload(streams, seconds, SLOW, values=1_000, popular="same", seed=1)
     if workload == OWN:
         return SensorWorkload(streams, seconds, values=50 * streams, changes=changes, seed=1)
     return SensorWorkload(

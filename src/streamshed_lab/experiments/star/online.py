@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 
 import streamshed as ss
 from streamshed.policies import Density, Importance, Policy, Random
 from streamshed_lab.experiments.report import Report, Row, markdown_table, stem, summarise
 from streamshed_lab.experiments.star.scale import Scale
-from streamshed_lab.experiments.star.written import Rule, importance_made
+from streamshed_lab.experiments.star.written import Among, Rule, importance_made
 from streamshed_lab.experiments.verdicts import Claim, Reading, judge, reading
 from streamshed_lab.offline.star import Budget, near_optimum, read_star
 from streamshed_lab.workloads import StarWorkload
@@ -29,7 +30,7 @@ POLICIES: Mapping[str, Policy] = {
 WRITTEN: Mapping[str, Rule] = {SIMPPROB: "simpprob", DIMPPROB: "dimpprob", DGL: "dgl"}
 AMONG = {"held": "", "window": ", all of the window"}
 """Which rows of the opposite window are matches: those that are held, or all that came."""
-PLAIN = {"matches": "held"}
+PLAIN = {"matches": "held", "filtered": "by the relation"}
 """How the paper was read at first."""
 OSSJ, SJA, EXACT = "ossj", "sja-s", "exact"
 ALL = (*POLICIES, *(name + AMONG["window"] for name in WRITTEN), SJA, OSSJ, EXACT)
@@ -257,37 +258,40 @@ def _by_far(runs: list[Row], setting: Setting, better: str, worse: str) -> bool:
 def churning(scale: Scale, report: Report) -> list[Claim]:
     """What it is worth to drop rows of which all facts have ended (rule 8)."""
     runs: list[Row] = []
+    ways: list[tuple[str, Among]] = [(SIMP, "held")]
+    ways += [(name, among) for name in WRITTEN for among in ("held", "window")]
     for churn in scale.churn:
         for seed in scale.seeds:
             report.progress(f"facts replaced: {churn:.0%}, seed {seed}")
             work = StarWorkload(tuples=scale.tuples, keys=50, facts=60, churn=churn, seed=seed)
             tables, relation = work.tables(), work.relation()
-            for name, rule in {SIMP: "simp", **WRITTEN}.items():
-                for leaves in (True, False):
-                    made = importance_made(
-                        tables,
-                        relation,
-                        rule,
-                        rows=scale.online[0] // 2,
-                        lifetime=LIFETIME,
-                        leaves_useless=leaves,
-                    )
-                    row = {"churn": churn, "seed": seed, "policy": name}
-                    runs.append(row | {"rule 8": "on" if leaves else "off", "importance": made})
+            for (name, among), leaves in product(ways, (True, False)):
+                made = importance_made(
+                    tables,
+                    relation,
+                    WRITTEN.get(name, "simp"),
+                    rows=scale.online[0] // 2,
+                    lifetime=LIFETIME,
+                    among=among,
+                    leaves_useless=leaves,
+                )
+                row = {"churn": churn, "seed": seed, "matches": among, "policy": name}
+                runs.append(row | {"rule 8": "on" if leaves else "off", "importance": made})
     report.runs(stem("rule8", "importance-by-churn", memory=scale.online[0]), runs)
-    summary = summarise(runs, ["rule 8", "churn", "policy"], "importance")
-    report.chart(summary, "churn", "importance", "policy", ["rule 8"])
-    worth = {(r["churn"], r["policy"], r["rule 8"]): r["importance_mean"] for r in summary}
-    policies = (SIMP, *WRITTEN)
+    summary = summarise(runs, ["matches", "rule 8", "churn", "policy"], "importance")
+    report.chart(summary, "churn", "importance", "policy", ["matches", "rule 8"])
+    worth = {
+        (r["churn"], r["policy"], r["matches"], r["rule 8"]): r["importance_mean"] for r in summary
+    }
     measured = markdown_table(
-        ["facts replaced", *policies],
+        ["facts replaced", *(name + AMONG[among] for name, among in ways)],
         [
             [
                 f"{churn:.0%}",
                 *(
-                    f"{worth[churn, name, 'on']:,.0f} "
-                    f"({worth[churn, name, 'on'] / worth[churn, name, 'off'] - 1:+.1%})"
-                    for name in policies
+                    f"{worth[churn, *way, 'on']:,.0f} "
+                    f"({worth[churn, *way, 'on'] / worth[churn, *way, 'off'] - 1:+.1%})"
+                    for way in ways
                 ),
             ]
             for churn in scale.churn
@@ -300,10 +304,12 @@ def churning(scale: Scale, report: Report) -> list[Claim]:
             "a row whose facts have all been deleted is useless and should be dropped",
             measured,
             {
-                reading(matches="held").at(f"{name}, {churn:.0%} replaced"): (
-                    worth[churn, name, "on"] >= worth[churn, name, "off"]
+                reading(matches=among).at(f"{way[0]}, {churn:.0%} replaced"): (
+                    worth[churn, *way, "on"] >= worth[churn, *way, "off"]
                 )
-                for name in policies
+                for among in AMONG
+                for way in ways
+                if way[1] == among or way[0] == SIMP
                 for churn in scale.churn
                 if churn
             },
