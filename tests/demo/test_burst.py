@@ -64,7 +64,7 @@ def test_three_joins_of_the_same_files_take_turns_and_leave_nothing(tmp_path, mo
         monkeypatch.setenv(name, value)
     prepare_spark()
     shown: list[str] = []
-    workload = FunnelWorkload(sessions=50, minutes=12, burst=5, seed=1)
+    workload = FunnelWorkload(sessions=50, minutes=12, burst=5, wide=True, seed=1)
     outcomes, truth = run(
         workload, None, "oldest", shown.append, lambda all_: shown.append(all_[-1].name)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from hypothesis import given
@@ -31,7 +32,9 @@ def test_pieces_are_the_rows_again(texts: list[str], most: int) -> None:
 def test_wide_rows_and_results_are_in_small_blobs() -> None:
     """Each of 20 rows meets 20 others, all of 200 KB: 160 MB of results."""
     count = 20
-    columns = {"k": [1] * count, "ts": range(count), "text": ["x" * 200_000] * count}
+    random = np.random.default_rng(1)
+    texts = [random.bytes(100_000).hex() for _ in range(count)]  # which hardly can be compressed
+    columns = {"k": [1] * count, "ts": range(count), "text": texts}
     rows = pa.record_batch(columns)
     join = ss.join("a", "b").on("k").within(100, time="ts")
     plan = join.plan({"a": rows.schema, "b": rows.schema})

@@ -254,3 +254,32 @@ def test_a_large_head_is_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         assert batch(handle, plan, time) == (time + 1) ** 2
         store._live.clear()
     assert max(len(part) for _, part in handle.values.values()) == 100
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def test_rows_that_were_saved_are_in_shared_memory_alone() -> None:
+    count = 2_000
+    rows = pa.record_batch({"k": range(count), "ts": range(count), "text": ["x" * 5_000] * count})
+    join = ss.join("a", "b").on("k").within(count, time="ts")
+    plan = join.plan({"a": rows.schema, "b": rows.schema})
+    running = store.Store(Handle(), Sharding(partitions=1)).open(plan)
+    before = pa.total_allocated_bytes()
+    for _ in running.join.process(running.join.read(0, pa.concat_batches([rows]))):
+        pass
+    running_store = store.Store(Handle(), Sharding(partitions=1))
+    running_store.save(running)
+    assert pa.total_allocated_bytes() - before < rows.nbytes // 2
+    assert running.join.payload[0].nbytes() >= rows.nbytes
+    kept = running.join.payload[0].segments.popitem()[1]
+    assert kept == rows
+    assert running.folder.mapped((0, 99)) is None
+    assert CacheFolder(None, "nowhere").mapped((0, 0)) is None
+
+
+def test_bytes_of_executors() -> None:
+    released("shard", "token")
+    me = shared_memory.owner().number
+    assert shared_memory.bytes_of({me}) >= ROWS.nbytes
+    assert shared_memory.bytes_of({me + 1}) == 0

@@ -26,6 +26,7 @@ import numpy as np
 from streamshed.demo.story import Outcome, Sample, Truth, compiling
 from streamshed.demo.workload import FunnelWorkload
 from streamshed.errors import StreamshedError
+from streamshed.spark.shared_memory import bytes_of
 
 SPARKS, EXACT, BUDGETED = "Spark's own join", "streamshed, no budget", "streamshed, a budget"
 
@@ -34,6 +35,8 @@ PACE = 1.0
 PATIENCE = 20.0
 """Seconds after the last rows in which a join may catch up."""
 _STEP = 0.25
+_PARENT, _SESSION, _THREADS, _ADDRESSES = 1, 3, 17, 20
+"""What Linux says of a process after its name: its parent, session, threads, and address space."""
 _START = 600.0
 """Seconds in which Spark has to do its first batch."""
 
@@ -182,15 +185,27 @@ class _Contender:
 
 
 def resident(session: int) -> int:
-    """Bytes of memory of all processes of a session; what they share counts once.
+    """Bytes of memory of all processes of a session; what they share counts once (PSS).
 
+    What joins keep in shared memory counts as a whole, whether a process has mapped it or not.
     0 where the system has no /proc to tell.
     """
-    total = 0
+    found: dict[int, tuple[int, ...]] = {}
+    sizes: dict[int, dict[str, int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):  # it has ended
             fields = (process / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                line = (process / "smaps_rollup").read_text().partition("\nPss:")[2]
-                total += 1024 * int(line.split()[0])
-    return total
+            if int(fields[_SESSION]) == session:
+                rolled = (process / "smaps_rollup").read_text().splitlines()[1:]
+                parts = [line.split() for line in rolled]
+                sizes[int(process.name)] = {part[0]: 1024 * int(part[1]) for part in parts}
+                known = (_PARENT, _THREADS, _ADDRESSES)
+                found[int(process.name)] = tuple(int(fields[place]) for place in known)
+    for number, (parent, threads, addresses) in found.items():
+        # Before it runs a program of its own, a child of Java has Java's very memory (vfork).
+        _, others, of_parent = found.get(parent, (0, 0, -1))
+        if addresses == of_parent and threads == 1 < others:
+            del sizes[number]
+    total = sum(size["Pss:"] for size in sizes.values())
+    shared = sum(size.get("Pss_Shmem:", 0) for size in sizes.values())
+    return total + max(0, bytes_of(sizes) - shared)

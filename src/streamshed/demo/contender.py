@@ -20,16 +20,17 @@ from pyspark.sql import functions as f
 from streamshed.demo import WINDOW, funnel
 from streamshed.spark.chained import chained
 from streamshed.spark.progress import ledgers_and_budgets
-from streamshed.spark.shared_memory import sweep
+from streamshed.spark.shared_memory import DAEMON, sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+_WIDE = "page string, agent string"
 SCHEMAS = {
-    "impressions": "session long, ts timestamp, ad long",
-    "clicks": "session long, ts timestamp, ad long",
-    "orders": "session long, ts timestamp, price double",
+    "impressions": f"session long, ts timestamp, ad long, {_WIDE}",
+    "clicks": f"session long, ts timestamp, ad long, {_WIDE}",
+    "orders": f"session long, ts timestamp, price double, {_WIDE}",
 }
 TRIGGER = "2 seconds"
 HEAP = "1g"
@@ -37,6 +38,7 @@ HEAP = "1g"
 _STORE = "spark.sql.streaming.stateStore."
 _SETTINGS = {
     "spark.driver.memory": HEAP,
+    "spark.python.daemon.module": DAEMON,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",

@@ -19,8 +19,8 @@ from streamshed.demo.story import Outcome, picture, write_page
 from streamshed.demo.workload import FunnelWorkload
 from streamshed.errors import StreamshedError
 
-BURST = FunnelWorkload(sessions=2_400, minutes=36, burst=5)
-"""About 11,000 rows a second, and 55,000 in the burst, where a minute takes a second."""
+BURST = FunnelWorkload(sessions=2_400, minutes=36, burst=5, wide=True)
+"""About 11,000 rows of 230 bytes in a second, 55,000 in the burst; a minute takes a second."""
 
 _TITLE = f"A burst: impressions, clicks and orders of a session, joined within {WINDOW}"
 _EVERY = 2.0
@@ -52,9 +52,10 @@ def on_spark(seed: int, rows: int | None, policy: str, chart: Path) -> None:
         f"{truth.rows[-1]:,} rows arrive in {workload.minutes * burst.PACE:.0f} s; from second"
         f" {first:.0f} to {last:.0f}, {workload.burst} times as many per second. Up to the end of"
         f" the burst there are {due:,} results, in all {truth.results[-1]:,}; an exact join has to"
-        f" hold {truth.peak:,} rows.",
-        "Memory is the resident memory of all processes of a join, Java included, after its first"
-        " batch and at its peak; ours has Python workers besides. The rows held by"
+        f" hold {truth.peak:,} rows of about 230 bytes.",
+        "Memory is that of all processes of a join (PSS: what they share counts once), Java and"
+        " what ours keeps in shared memory included, after its first batch and at its peak; ours"
+        " has Python workers besides. The rows held by"
         " Spark's own join include the pairs that its first join hands to its second. True recall"
         " compares with the exact results of the rows processed so far.",
         *verdict(outcomes),
@@ -74,7 +75,7 @@ def in_process(
     policies: Sequence[str], seed: int, rows: int | None, minutes: int, chart: Path
 ) -> None:
     """Run the burst in this process, and print what each policy kept."""
-    workload = replace(BURST, sessions=BURST.sessions // 2, minutes=minutes, wide=True, seed=seed)
+    workload = replace(BURST, sessions=BURST.sessions // 2, minutes=minutes, seed=seed)
     with _stage() as (tell, _):
         outcomes, truth = here.run(policies or here.POLICIES, rows, workload, seed, tell)
     budget = rows or truth.peak // 3

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.columns import no_rows
-from streamshed.engine.checkpoint import from_ipc, to_ipc
+from streamshed.engine.checkpoint import from_ipc, ipc_buffer
 from streamshed.engine.ingest import newest_time
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
@@ -24,7 +24,7 @@ from streamshed.shards import routing_hash, shards_by_key, split
 from streamshed.spark.changes import CHANGES
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
-from streamshed.spark.workers import begin_task
+from streamshed.spark.workers import begin_task, end_task
 
 PACKED = "shard long, stream int, part int, number int, newest long, rows binary"
 """A blob: its shard and stream, its place in the order of the stream's rows in the batch, and the
@@ -35,8 +35,13 @@ GUESTS = -1
 
 BLOB_BYTES = 8 << 20
 """The most bytes of a blob, unless a single row has more: Java takes each as one array."""
-_PACKED_ROWS, _PACKED_BYTES = 1 << 18, 32 << 20
-"""Rows and bytes that are packed at once."""
+_PACKED_ROWS, _PACKED_BYTES = 1 << 18, 8 << 20
+"""Rows and bytes that are packed at once: a worker holds them several times."""
+
+
+def to_blob(rows: pa.RecordBatch) -> bytes:
+    """Rows as a blob, compressed: Java holds a batch's blobs several times on their way."""
+    return ipc_buffer(rows, compressed=True).to_pybytes()  # type: ignore[no-any-return]
 
 
 def pieces(rows: pa.RecordBatch, most: int = BLOB_BYTES) -> Iterator[pa.RecordBatch]:
@@ -95,15 +100,18 @@ class Pack:
         part = context.partitionId() if context is not None else 0
         numbers = itertools.count()
         waiting: list[pa.RecordBatch] = []
-        rows = nbytes = 0
+        rows = nbytes = total = 0
         for batch in batches:
             waiting.append(batch)
             rows += batch.num_rows
             nbytes += batch.nbytes
+            total += batch.nbytes
             if rows >= _PACKED_ROWS or nbytes >= _PACKED_BYTES:
                 yield self._packed(waiting, part, numbers)
                 waiting, rows, nbytes = [], 0, 0
         yield self._packed(waiting, part, numbers)
+        del waiting
+        end_task(total)
 
     def _packed(
         self, batches: list[pa.RecordBatch], part: int, numbers: Iterator[int]
@@ -128,7 +136,7 @@ class Pack:
         own = zip(labels, itertools.repeat(self.position), blobs, strict=False)
         visiting = ((labels[shard], GUESTS, rows) for shard, rows in guests)
         packed = [
-            (label, stream, to_ipc(piece))
+            (label, stream, to_blob(piece))
             for label, stream, rows in itertools.chain(own, visiting)
             for piece in pieces(rows)
         ]
@@ -188,7 +196,7 @@ class PackChanges:
         for batch in batches:
             rows = batch.cast(self.schema)
             for piece in pieces(rows):
-                blob, number = to_ipc(piece), next(numbers)
+                blob, number = to_blob(piece), next(numbers)
                 yield pa.record_batch(
                     {
                         "shard": pa.array(labels, pa.int64()),
@@ -210,9 +218,13 @@ class Unpack:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack the blobs of one part."""
         begin_task()
+        total = 0
         for batch in batches:
             for blob in batch.column("rows"):
-                yield from_ipc(blob.as_buffer())
+                rows = from_ipc(blob.as_buffer())
+                total += rows.nbytes
+                yield rows
+        end_task(total)
 
 
 def in_type(column: pa.Array, kind: pa.DataType) -> pa.Array:

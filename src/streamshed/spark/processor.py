@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from streamshed.aggregates import Weights
 from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_operator
-from streamshed.engine.checkpoint import from_ipc, to_ipc
+from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
 from streamshed.engine.operator import Block, Operator
 from streamshed.kernels.core import NEVER
@@ -23,14 +23,14 @@ from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan
 from streamshed.policies import NAMED, ByColumn
 from streamshed.shards import ADDED, divided
-from streamshed.spark.blobs import pieces
+from streamshed.spark.blobs import pieces, to_blob
 from streamshed.spark.changes import CHANGES, with_own_changes
 from streamshed.spark.late import LateFiles, late_warning, logger
 from streamshed.spark.savepoint import Held, Resumed
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
 from streamshed.spark.store import Begin, Store
-from streamshed.spark.workers import begin_task
+from streamshed.spark.workers import begin_task, end_task
 
 OUTPUT = (
     "rows binary, counts array<long>, sampled array<double>, importance double,"
@@ -131,6 +131,8 @@ class JoinProcessor(StatefulProcessor):
         )
         plan = self._plan_at(label, came[0])
         self.moment = came[0].moment if plan.on_wall else None
+        received = sum(len(row.rows) for row in came)
+        del came
         started = time.perf_counter_ns()
         state = self.store.open(with_own_changes(plan), self._begin(label))
         if changes := [from_ipc(data) for stream, *_, data in blobs if stream == CHANGES]:
@@ -144,7 +146,7 @@ class JoinProcessor(StatefulProcessor):
                 for piece in pieces(self._weighed(results, state.join)):
                     if blob is not None:
                         yield made(rows=blob)
-                    blob = to_ipc(piece)
+                    blob = to_blob(piece)
             if late is not None:
                 late.close()
             written = self.store.save(state)
@@ -152,7 +154,6 @@ class JoinProcessor(StatefulProcessor):
         ledger = state.join.ledger()
         if (said := late_warning(late_before, _late(ledger), late is not None)) is not None:
             logger.warning("shard %s: %s", list(self.plans).index(label), said)
-        received = sum(len(row.rows) for row in came)
         counts = _accounts(state.join, ledger, received, written, spent)
         told = {
             "sampled": _sampled(state.join),
@@ -161,6 +162,7 @@ class JoinProcessor(StatefulProcessor):
         }
         paced = [ledger.throttle, ledger.capacity, ledger.harvest]
         told["paced"] = None if ledger.throttle is None else paced
+        end_task(received)
         yield made(rows=blob, counts=counts, **told)
 
     def results(

@@ -19,7 +19,7 @@ import shutil
 import stat
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,10 @@ SWITCH = "STREAMSHED_SHARED_MEMORY"
 """The environment variable that turns the cache off."""
 
 _OWNER, _ABOUT, _HEAD = "owner", "about.json", "head"
+DAEMON = "streamshed.spark.daemon"
+"""The module of the daemon whose workers share what they import."""
+_DAEMONS = {"pyspark.daemon", DAEMON}
+"""Modules of daemons that fork workers: Spark's own, and that of this package."""
 
 
 class SharedMemory(Memory):
@@ -171,6 +175,13 @@ class CacheFolder:
                 with pa.OSFile(str(_segment(path, name)), "wb") as file:
                     write_ipc(file, rows)
 
+    def mapped(self, name: SegmentName) -> pa.RecordBatch | None:
+        """A segment that was written, in shared memory; None if it is not there."""
+        with self._or_unshared() as path:
+            if path is not None:
+                return from_ipc(pa.memory_map(str(_segment(path, name))).read_buffer())
+        return None
+
     def release(self, token: str) -> None:
         """Let the next worker acquire the folder; all older folders of the shard are removed."""
         if self.path is None:
@@ -203,6 +214,17 @@ def _segment(path: Path, name: SegmentName) -> Path:
 def clear() -> None:
     """Remove the whole cache: workers go on from the state store."""
     shutil.rmtree(_base(), ignore_errors=True)
+
+
+def bytes_of(owners: Container[int]) -> int:
+    """The bytes of all folders of some executors, by the numbers of their processes."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for path in _base().iterdir():
+            with contextlib.suppress(OSError, ValueError):  # it was removed meanwhile
+                if _owner_of(path).number in owners:
+                    total += sum(512 * file.stat().st_blocks for file in path.iterdir())
+    return total
 
 
 def sweep() -> None:
@@ -292,7 +314,7 @@ def _owner_at_first(worker: int) -> Process:
     executor itself. Any other parent has adopted it, and says nothing: then it owns its folders.
     """
     parent = os.getppid()
-    if "pyspark.daemon" in _command_of(parent):
+    if not _DAEMONS.isdisjoint(_command_of(parent)):
         executor = _parent_of(parent)
         return Process.running(executor if _is_java(executor) else parent)
     return Process.running(parent if _is_java(parent) else worker)

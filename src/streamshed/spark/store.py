@@ -25,6 +25,7 @@ from streamshed.engine.checkpoint import (
     LOG,
     VERSION,
     ArrayLog,
+    Delta,
     Head,
     SegmentName,
     Snapshot,
@@ -338,9 +339,17 @@ class Store:
         written += len(small)
         self.state.updateValue(HEAD, (json.dumps(about), head[:PART] + small))
         state.folder.write(state.join.shape, told.names_alone().to_bytes(), delta)
+        self._share(state, delta)
         state.folder.release(token)
         _live[token] = state
         return written
+
+    def _share(self, state: Live, delta: Delta) -> None:
+        """Use the rows in shared memory, and let go of the worker's own copy of them."""
+        for name in delta.segments:
+            if (rows := state.folder.mapped(name)) is not None:
+                payload = state.join.payload[name[0]]
+                payload.segments[name[1]] = rows.select(payload.schema.names)
 
     def _save_files(self, state: Live) -> int:
         """Write new files of spilled rows, and remove those that are gone; returns the bytes."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import socket
 import stat
 import sys
+from functools import cache
 from typing import Any
+
+import pyarrow as pa
 
 AT_HAND: dict[str, Any] = {}
 """What this worker keeps from task to task, and gives up some time."""
+LARGE = 1 << 20
+"""Bytes of rows after which a task gives memory back."""
 _frozen: set[int] = set()
 """How many modules there were when this worker froze them."""
 
@@ -23,6 +29,24 @@ def begin_task() -> None:
     if TaskContext.get() is not None:
         _freeze_imports()
         _acknowledge()
+
+
+def end_task(moved: int) -> None:
+    """Give memory that is free back to the system, if a task has moved so many bytes.
+
+    Arrow and the C library keep it otherwise, and a worker idles with the memory of its largest
+    batch. After tasks of few rows there is nothing to give back.
+    """
+    if moved >= LARGE:
+        pa.default_memory_pool().release_unused()
+        if (trim := _trim()) is not None:
+            trim(0)
+
+
+@cache
+def _trim() -> Any:
+    """The C library's function that gives memory back; None where it has none."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def _freeze_imports() -> None:
