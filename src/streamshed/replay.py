@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from streamshed.aggregates import Weights, aggregated
 from streamshed.columns import no_rows
-from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.ingest import InputRows, merged, times_of
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
@@ -276,11 +275,11 @@ class _Running:
             _Feed(position, source, part, self.whole, self.chunk)
             for position, source in enumerate(self.sources)
         ]
-        for batch in _batches(feeds, part):
-            yield from self._handed_out(part, part.process(batch))
+        for rows in _ready(feeds, part):
+            yield from self._handed_out(part, part.process_inputs(rows))
             if not self.whole:
                 part.compact()
-            advance(batch.time.size)
+            advance(sum(own.time.size for own in rows))
             if self.watch is not None:
                 self.watch(part)
         yield from self._handed_out(part, part.finish())
@@ -384,8 +383,8 @@ def _level_of_caller() -> int:
     return level
 
 
-def _batches(feeds: Sequence[_Feed], operator: Operator) -> Iterator[Batch]:
-    """Batches in the order of arrival: the streams advance together."""
+def _ready(feeds: Sequence[_Feed], operator: Operator) -> Iterator[list[InputRows]]:
+    """Rows of all inputs that no row still unread can come before: the streams advance together."""
     bulk = operator.bulk
     while True:
         if bulk is None:
@@ -399,7 +398,7 @@ def _batches(feeds: Sequence[_Feed], operator: Operator) -> Iterator[Batch]:
         parts = [feed.ready(bound) for feed in feeds]
         if bound is None and not any(part.time.size for part in parts):
             return
-        yield merged(parts) if bulk is None else bulk.merge(parts)
+        yield parts
 
 
 def _aligned(
