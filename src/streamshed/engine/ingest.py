@@ -72,6 +72,23 @@ class InputRows(NamedTuple):
         return InputRows._make(column[start:end] if column.size else column for column in self)
 
 
+class EncodedRows(NamedTuple):
+    """Rows of one input before they have arrived: without a time of arrival, and a place.
+
+    Where a column names the streams, `names` has its values, to be numbered by whoever takes them.
+    """
+
+    rows: InputRows
+    no_time: npt.NDArray[np.bool_]
+    names: pa.Array | None
+
+    def take(self, order: npt.NDArray[np.int64]) -> EncodedRows:
+        """The rows at some positions."""
+        rows = InputRows._make(column[order] if column.size else column for column in self.rows)
+        no_time = self.no_time[order] if self.no_time.size else self.no_time
+        return EncodedRows(rows, no_time, None if self.names is None else self.names.take(order))
+
+
 class StreamNames:
     """Numbers for streams that are told apart by a column, by its values; see `stream_names`.
 
@@ -158,6 +175,10 @@ class Ingest:
 
         Nothing is remembered if the rows cannot be read.
         """
+        return self.arrive(position, self.encode(position, rows), payload)
+
+    def encode(self, position: int, rows: pa.RecordBatch) -> EncodedRows:
+        """What can be said of rows of the input at a position whatever came before them."""
         stream = self.plan.streams[position]
         time, no_time = self._times(stream, rows, self.rows_seen[position])
         hashes = NO_ATTRIBUTES
@@ -177,11 +198,9 @@ class Ingest:
         if stream.compared:
             values, missing = self.compared.read(stream, rows, self.rows_seen[position])
             null = _either(null, missing)
-        if self.plan.by is None:
-            number = np.full(rows.num_rows, position, np.int32)
-        else:
+        names = None
+        if self.plan.by is not None:
             names = _plain(rows.column(self.plan.by))
-            number = self.names.numbers(names)
             if names.null_count:
                 null = _either(null, _mask(names.is_null()))
         size = NO_NUMBERS
@@ -189,25 +208,30 @@ class Ingest:
             size = self.plan.memory.each + payload_bytes(rows.select(stream.schema.names))
             if stream.compared:  # what is compared is kept a second time
                 size += math.prod(values.shape[1:]) * values.itemsize
-        arrival_time, behind = running_maximum(time, no_time, self.newest[position])
-        if rows.num_rows:
+        number = np.full(rows.num_rows, position, np.int32)
+        columns = (number, time, hashed, NO_NUMBERS, null, worth, NO_NUMBERS)
+        others = (importance, hashes, NO_FLAGS, size, values)
+        return EncodedRows(InputRows(*columns, *others), no_time, names)
+
+    def arrive(
+        self, position: int, encoded: EncodedRows, payload: npt.NDArray[np.int64]
+    ) -> InputRows:
+        """Let rows come after those before them.
+
+        Args:
+            position: of their input.
+            encoded: the rows.
+            payload: the places where they are kept.
+        """
+        rows, number = encoded.rows, encoded.rows.stream
+        if encoded.names is not None:
+            number = self.names.numbers(encoded.names)
+        arrival_time, behind = running_maximum(rows.time, encoded.no_time, self.newest[position])
+        if rows.time.size:
             self.newest[position] = int(arrival_time[-1])
-        self.rows_seen[position] += rows.num_rows
+        self.rows_seen[position] += rows.time.size
         self.disorder += behind
-        return InputRows(
-            number,
-            time,
-            hashed,
-            payload,
-            null,
-            worth,
-            arrival_time,
-            importance,
-            hashes,
-            NO_FLAGS,
-            size,
-            values,
-        )
+        return rows._replace(stream=number, payload=payload, arrival_time=arrival_time)
 
     def _times(
         self, stream: StreamPlan, rows: pa.RecordBatch, first: int

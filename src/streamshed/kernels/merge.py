@@ -1,4 +1,4 @@
-"""Several streams into one, in the order in which their tuples arrive."""
+"""Several streams into one, in the order in which their tuples arrive; and one into several."""
 
 from __future__ import annotations
 
@@ -159,6 +159,30 @@ def merge_rows(runs, race, firsts, order, stream, time, hashed, payload):  # typ
             if order.size > 0:
                 order[place] = firsts[run] + row
             place += 1
+
+
+@loop
+def order_by_shard(hashed, starts, order):  # type: ignore[no-untyped-def]
+    """Put rows into an order by shard, which the hash of the key says, and then as they stand.
+
+    Args:
+        hashed: of each row.
+        starts: takes where the rows of each shard begin, and where the last end.
+        order: takes the rows.
+    """
+    shards = np.uint64(starts.size - 1)
+    starts[:] = 0
+    for i in range(hashed.size):
+        starts[np.int64(hashed[i] % shards) + 1] += 1
+    for shard in range(1, starts.size):
+        starts[shard] += starts[shard - 1]
+    for i in range(hashed.size):
+        shard = np.int64(hashed[i] % shards)
+        order[starts[shard]] = i
+        starts[shard] += 1
+    for shard in range(starts.size - 1, 0, -1):
+        starts[shard] = starts[shard - 1]
+    starts[0] = 0
 
 
 @driver
