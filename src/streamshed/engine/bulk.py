@@ -513,22 +513,22 @@ def probe_part(keys, rows, start, end, known, windows, table, probed):  # type: 
             nearer = np.int64(keys[start + i + NEARER].hash) & last
             likely = np.int64(table.directory[nearer] & _LOWER)
             prefetch(table.words, max(0, likely - 1) * size)
-        number = _key_number(table, key.hash, last, size)
+        words = _key_number(table, key.hash, last, size) * size
         if table.used[0] > most:
             return -1
-        for window in range(windows.lengths.size):
-            _advance(keys, start, key.time - windows.lengths[window], first, window)
-        words = number * size
         own = _ONE << np.uint64(row.stream)
         present = table.hashes[words // 2 + 1]
-        if lanes <= _FEW_STREAMS:
-            present = _alive(table, words, present, windows)
-        if row.rank >= known and present | own == everywhere:
-            count = _partners(table, words, row.stream, windows, start, probed, found)
-            if count > 0:
-                probed.made[row.rank] = count
-                probed.newcomer[start + found] = i
-                found += 1
+        if row.rank >= known:
+            for window in range(windows.lengths.size):
+                _advance(keys, start, key.time - windows.lengths[window], first, window)
+            if lanes <= _FEW_STREAMS:
+                present = _alive(table, words, present, windows)
+            if present | own == everywhere:
+                count = _partners(table, words, row.stream, windows, start, probed, found)
+                if count > 0:
+                    probed.made[row.rank] = count
+                    probed.newcomer[start + found] = i
+                    found += 1
         head = words + KEY_HEADS + row.stream
         probed.before[start + i] = table.words[head] if present & own != _NOBODY else 0
         table.words[head] = i + 1
@@ -629,6 +629,8 @@ def emit_part(keys, rows, start, done, found, windows, probed, out, choice):  # 
     """
     lanes = windows.of.size
     while done < found:
+        if done + NEARER < found:
+            _prefetch_members(rows, start, start + done + NEARER, lanes, probed)
         own = start + probed.newcomer[start + done]
         stream, rank, time = rows[own].stream, rows[own].rank, keys[own].time
         heads = (start + done) * lanes
@@ -663,6 +665,14 @@ def emit_part(keys, rows, start, done, found, windows, probed, out, choice):  # 
                 lane -= 1
         done += 1
     return done
+
+
+@kernel
+def _prefetch_members(rows, start, newcomer, lanes, probed):  # type: ignore[no-untyped-def]
+    """Ask for the first members of the results of a newcomer, which are anywhere in the part."""
+    prefetch(rows, start + probed.newcomer[newcomer])
+    for lane in range(lanes):
+        prefetch(rows, start + max(0, np.int64(probed.heads[newcomer * lanes + lane]) - 1))
 
 
 @loop
