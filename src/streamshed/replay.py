@@ -525,7 +525,7 @@ class _Waiting:
         assert stream.time is not None
         where = f"stream {stream.name!r}, column {stream.time!r}"
         times, null = times_of(self.rows.column(stream.time), self.plan.time_type, where)
-        self.times, _ = running_maximum(times, null, self.end[0])
+        self.times, _ = running_maximum(times, null, self.end[0])  # type: ignore[no-untyped-call]
         self.end = int(self.times[-1]), self.position
 
     def ready(self, bound: tuple[int, int] | None) -> _Aligned:

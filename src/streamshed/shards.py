@@ -169,7 +169,8 @@ def shard_rows(ingest: Ingest, position: int, rows: pa.RecordBatch, shards: int)
     """
     stream = ingest.plan.streams[position]
     order, starts = np.empty(rows.num_rows, np.int64), np.empty(shards + 1, np.int64)
-    order_by_shard(routing_hash(rows, stream.key, stream.key_types), starts, order)
+    hashed = routing_hash(rows, stream.key, stream.key_types)
+    order_by_shard(hashed, starts, order)  # type: ignore[no-untyped-call]
     encoded = ingest.encode(position, rows)
     return [ShardRows(rows, encoded, order[start:end]) for start, end in pairwise(starts.tolist())]
 

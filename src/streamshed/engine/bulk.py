@@ -219,8 +219,7 @@ class Bulk:
         counts[:, ARRIVED] += found
         counts[:, FILTERED] += found
         core.numbers[ARRIVALS] += len(streams)
-        known = rows._replace(null=NO_FLAGS)
-        return rows._make(column[~rows.null] if column.size else column for column in known)
+        return _of_each(rows._replace(null=NO_FLAGS), ~rows.null)
 
     def flush(self) -> Iterator[Block]:
         """Join the rows that wait with each other, and with those of before that can be met."""
@@ -418,8 +417,13 @@ def _rows_of(groups: Sequence[Group]) -> int:
 
 def _since(run: InputRows | Batch, time: int) -> InputRows | Batch:
     """The rows of a run that are not older than a time."""
-    start = int(np.searchsorted(run.time, time))
-    return run._make(column[start:] if column.size else column for column in run)
+    return _of_each(run, slice(int(np.searchsorted(run.time, time)), None))
+
+
+def _of_each(run: InputRows | Batch, rows: Any) -> InputRows | Batch:
+    """Some rows of all columns."""
+    columns = (column[rows] if column.size else column for column in run)
+    return InputRows._make(columns) if isinstance(run, InputRows) else Batch._make(columns)
 
 
 def _places(keys: int) -> int:

@@ -94,7 +94,7 @@ class Payload:
 
     def nbytes(self) -> int:
         """The bytes of all rows kept."""
-        return sum(segment.nbytes for segment in self.segments.values()) // self.sharers
+        return int(sum(segment.nbytes for segment in self.segments.values())) // self.sharers
 
     def moves(self, number: int, wanted: int, whole: bool) -> bool:
         """Whether the rows of a segment, of which so many are wanted, move to a new one."""

@@ -177,9 +177,9 @@ def order_by_shard(hashed, starts, order):  # type: ignore[no-untyped-def]
     for shard in range(1, starts.size):
         starts[shard] += starts[shard - 1]
     for i in range(hashed.size):
-        shard = np.int64(hashed[i] % shards)
-        order[starts[shard]] = i
-        starts[shard] += 1
+        own = np.int64(hashed[i] % shards)
+        order[starts[own]] = i
+        starts[own] += 1
     for shard in range(starts.size - 1, 0, -1):
         starts[shard] = starts[shard - 1]
     starts[0] = 0
