@@ -81,6 +81,25 @@ def test_inputs_that_are_read_once_are_read_once() -> None:
     assert made.ledger.results == expected.ledger.results
 
 
+def test_tables_are_shared_by_shards_and_read_as_they_would_be_once() -> None:
+    workload = drawn(keep_rows=(9, 6, 12), policy="random", nulls=0.05)
+    data = inputs(workload)
+    shared = spec(workload).replay(data, order="arrival", shards=3)
+    once = {name: table.to_reader(1 << 16) for name, table in data.items()}
+    copied = spec(workload).replay(once, shards=3)
+    assert shared.table.to_pylist() == copied.table.to_pylist() != []
+    assert counts(shared.ledger) == counts(copied.ledger)
+    assert 0 < shared.ledger.payload_bytes <= sum(table.nbytes for table in data.values())
+
+
+def test_an_error_in_a_shard_ends_the_join() -> None:
+    good = pa.record_batch({"k": [1, 2, 3], "ts": [1, 2, 3]})
+    bad = pa.record_batch({"k": [1, 2, 3], "ts": [4, 2**62, 6]})
+    join = ss.join("a", "b").on("k").within(5, time="ts")
+    with pytest.raises(ss.InputError, match="stream 'b', column 'ts': the time"):
+        join.replay(a=pa.Table.from_batches([good]), b=pa.Table.from_batches([bad]), shards=2)
+
+
 def test_rows_of_a_key_are_in_one_shard_whatever_the_seed() -> None:
     table = pa.record_batch({"k": np.arange(10_000) % 500, "ts": np.arange(10_000)})
     join = ss.join("a", "b").on("k").within(5, time="ts")

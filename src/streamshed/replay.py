@@ -6,12 +6,13 @@ import os
 import sys
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
-from typing import Any, Literal, Protocol
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,24 +20,27 @@ import pyarrow as pa
 
 from streamshed.aggregates import Weights, aggregated
 from streamshed.columns import no_rows
-from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_bulk_operator, build_operator
-from streamshed.engine.ingest import InputRows, merged, times_of
+from streamshed.engine.ingest import Ingest, InputRows, times_of
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
-from streamshed.engine.payload import Payload, Places, places_in
+from streamshed.engine.payload import PLACE_BITS, Payload, Places, places_in
 from streamshed.engine.results import result_schema
 from streamshed.errors import SpecError
 from streamshed.kernels.core import NEVER
+from streamshed.kernels.merge import running_maximum
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, by_one_key, check_shards
 from streamshed.selection import TIME, Selection
-from streamshed.shards import combined, divided, shards_by_key, split
+from streamshed.shards import ShardRows, combined, divided, shard_rows
 from streamshed.sources import Source, check_shared, open_source
 from streamshed.spec import Spec
 
 NOWHERE: Places = np.empty(0, np.int64)
+
+AHEAD = 2
+"""Batches that are read before shards have joined those before them."""
 
 Order = Literal["time", "arrival"]
 
@@ -209,8 +213,8 @@ class _Running:
         _check_parts(plan, shards)
         self.plan = plan
         labels = tuple(range(shards or 1))
-        self.whole = all(source.whole for source in self.sources) and len(labels) == 1
-        at_once = self.whole and order == "time" and watch is None
+        self.whole = all(source.whole for source in self.sources)
+        at_once = self.whole and len(labels) == 1 and order == "time" and watch is None
         # By equalities the results of a span of time are held together: not if they may be many.
         if at_once and (keep_late or counting or not plan.graph):
             self.parts = [build_bulk_operator(plan, whole=keep_late)]
@@ -228,7 +232,7 @@ class _Running:
         self.late: list[list[list[pa.RecordBatch]]] | None = None
         if keep_late:
             self.late = [[[] for _ in self.sources] for _ in self.parts]
-        if self.whole:
+        if self.whole and len(labels) == 1:
             self.parts[0].expect(sum(source.rows or 0 for source in self.sources))
 
     @property
@@ -266,8 +270,10 @@ class _Running:
             if len(self.parts) == 1:
                 yield from self._alone(self.parts[0], advance)
             else:
-                pool = stack.enter_context(ThreadPoolExecutor(len(self.parts)))
-                yield from self._in_threads(pool, advance)
+                threads = [ThreadPoolExecutor(1) for _ in self.parts]
+                for thread in threads:
+                    stack.callback(thread.shutdown, cancel_futures=True)
+                yield from self._in_threads(threads, advance)
         self._warn()
 
     def _alone(self, part: Operator, advance: _Advance) -> Iterator[pa.RecordBatch]:
@@ -276,40 +282,77 @@ class _Running:
             _Feed(position, source, part, self.whole, self.chunk)
             for position, source in enumerate(self.sources)
         ]
-        for batch in _batches(feeds, part):
-            yield from self._handed_out(part, part.process(batch))
+        for rows in _ready(feeds, part):
+            yield from self._handed_out(part, part.process_inputs(rows))
             if not self.whole:
                 part.compact()
-            advance(batch.time.size)
+            advance(sum(own.time.size for own in rows))
             if self.watch is not None:
                 self.watch(part)
         yield from self._handed_out(part, part.finish())
 
-    def _in_threads(self, pool: Executor, advance: _Advance) -> Iterator[pa.RecordBatch]:
-        """The results of all shards, which know the time of all rows after each batch."""
+    def _in_threads(
+        self, threads: Sequence[Executor], advance: _Advance
+    ) -> Iterator[pa.RecordBatch]:
+        """The results of all shards, which know the time of all rows after each batch.
+
+        Each has a thread, which takes one batch after the other. The next are read meanwhile.
+        """
         newest = [NEVER] * len(self.sources)
-        for batch, reached in _aligned(self.plan, self.sources, self.chunk):
-            newest = [max(before, now) for before, now in zip(newest, reached, strict=True)]
+        encoder = Ingest(self.plan)
+        working: deque[list[Future[list[pa.RecordBatch]]]] = deque()
+        for batch in _aligned(self.plan, self.sources, self.chunk, self._keep):
+            newest = [max(known, one.newest) for known, one in zip(newest, batch, strict=True)]
             streams = [
-                split(rows, shards_by_key(stream, rows, len(self.parts)), len(self.parts))
-                for stream, rows in zip(self.plan.streams, batch, strict=True)
+                shard_rows(encoder, position, one.rows, len(self.parts))
+                for position, one in enumerate(batch)
             ]
-            done = pool.map(self._shard, self.parts, zip(*streams, strict=True), repeat(newest))
-            yield from chain.from_iterable(done)
-            advance(sum(rows.num_rows for rows in batch))
-        yield from chain.from_iterable(
-            pool.map(lambda part: [*self._found(part, part.finish())], self.parts)
+            firsts = [one.place for one in batch]
+            working.append(
+                [
+                    thread.submit(self._shard, part, rows, firsts, newest)
+                    for thread, part, *rows in zip(threads, self.parts, *streams, strict=True)
+                ]
+            )
+            if len(working) > AHEAD:
+                yield from _results_of(working.popleft())
+            advance(sum(one.rows.num_rows for one in batch))
+        working.append(
+            [
+                thread.submit(lambda part: [*self._found(part, part.finish())], part)
+                for thread, part in zip(threads, self.parts, strict=True)
+            ]
         )
+        for batch_results in working:
+            yield from _results_of(batch_results)
+
+    def _keep(self, position: int, rows: pa.RecordBatch) -> int | None:
+        """Keep rows that are all in memory for all shards; returns the place of the first."""
+        if not self.whole:
+            return None
+        for part in self.parts:
+            part.payload[position].sharers = len(self.parts)
+            segment = part.payload[position].put(rows)
+        return segment << PLACE_BITS
 
     def _shard(
-        self, part: Operator, batch: Sequence[pa.RecordBatch], newest: Sequence[int]
+        self,
+        part: Operator,
+        batch: Sequence[ShardRows],
+        firsts: Sequence[int | None],
+        newest: Sequence[int],
     ) -> list[pa.RecordBatch]:
         """What a shard makes of its rows of a batch."""
-        read = [part.read(position, rows) for position, rows in enumerate(batch) if rows.num_rows]
-        made = [*self._found(part, part.process(merged(read)))] if read else []
+        read = [
+            own.arrive(part, position, first)
+            for position, (own, first) in enumerate(zip(batch, firsts, strict=True))
+            if own.order.size
+        ]
+        made = [*self._found(part, part.process_inputs(read))] if read else []
         part.advance([[time] for time in newest])
         made += self._found(part, part.left())
-        part.compact()
+        if not self.whole:
+            part.compact()
         return made
 
     def _handed_out(
@@ -384,8 +427,8 @@ def _level_of_caller() -> int:
     return level
 
 
-def _batches(feeds: Sequence[_Feed], operator: Operator) -> Iterator[Batch]:
-    """Batches in the order of arrival: the streams advance together."""
+def _ready(feeds: Sequence[_Feed], operator: Operator) -> Iterator[list[InputRows]]:
+    """Rows of all inputs that no row still unread can come before: the streams advance together."""
     bulk = operator.bulk
     while True:
         if bulk is None:
@@ -399,15 +442,35 @@ def _batches(feeds: Sequence[_Feed], operator: Operator) -> Iterator[Batch]:
         parts = [feed.ready(bound) for feed in feeds]
         if bound is None and not any(part.time.size for part in parts):
             return
-        yield merged(parts) if bulk is None else bulk.merge(parts)
+        yield parts
+
+
+def _results_of(working: Sequence[Future[list[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
+    """The results of a batch, shard by shard."""
+    for one in working:
+        yield from one.result()
+
+
+class _Aligned(NamedTuple):
+    """Rows of one input in a batch of a join in shards."""
+
+    rows: pa.RecordBatch
+    newest: int
+    """The newest time of the rows, `NEVER` if there are none."""
+    place: int | None
+    """Where the payload keeps the first of them, if it does already."""
+
+
+_Keep = Callable[[int, pa.RecordBatch], int | None]
 
 
 def _aligned(
-    plan: Plan, sources: Sequence[Source], chunk: int
-) -> Iterator[tuple[list[pa.RecordBatch], list[int]]]:
-    """Rows of all inputs that no row still unread can come before, and the newest time of each."""
+    plan: Plan, sources: Sequence[Source], chunk: int, keep: _Keep
+) -> Iterator[list[_Aligned]]:
+    """Rows of all inputs that no row still unread can come before."""
     inputs = [
-        _Waiting(plan, position, _pieces(source, chunk)) for position, source in enumerate(sources)
+        _Waiting(plan, position, _pieces(position, source, chunk, keep))
+        for position, source in enumerate(sources)
     ]
     while True:
         for one in inputs:
@@ -415,15 +478,19 @@ def _aligned(
         open_ends = (one.end for one in inputs if one.end is not None)
         bound = min(open_ends, default=None)
         ready = [one.ready(bound) for one in inputs]
-        if bound is None and not any(rows.num_rows for rows, _ in ready):
+        if bound is None and not any(one.rows.num_rows for one in ready):
             return
-        yield [rows for rows, _ in ready], [newest for _, newest in ready]
+        yield ready
 
 
-def _pieces(source: Source, chunk: int) -> Iterator[pa.RecordBatch]:
+def _pieces(
+    position: int, source: Source, chunk: int, keep: _Keep
+) -> Iterator[tuple[pa.RecordBatch, int | None]]:
+    """The rows in pieces of a good size, and the place of the first of each if it has one yet."""
     for rows in source.batches():
+        place = keep(position, rows)
         for start in range(0, rows.num_rows, chunk):
-            yield rows.slice(start, chunk)
+            yield rows.slice(start, chunk), None if place is None else place + start
 
 
 @dataclass
@@ -432,10 +499,12 @@ class _Waiting:
 
     plan: Plan
     position: int
-    pieces: Iterator[pa.RecordBatch]
+    pieces: Iterator[tuple[pa.RecordBatch, int | None]]
     rows: pa.RecordBatch = field(init=False)
     times: npt.NDArray[np.int64] = field(init=False)
     """When each arrives: the newest time up to it."""
+    place: int | None = None
+    """Of the first of them."""
     end: tuple[int, int] | None = (NEVER, 0)
     """How far it is known, and its position; None if it is read to its end."""
 
@@ -451,17 +520,16 @@ class _Waiting:
         if piece is None:
             self.end = None
             return
+        self.rows, self.place = piece
         stream = self.plan.streams[self.position]
         assert stream.time is not None
         where = f"stream {stream.name!r}, column {stream.time!r}"
-        times, null = times_of(piece.column(stream.time), self.plan.time_type, where)
-        known = np.where(null, NEVER, times) if null.size else times
-        self.rows = piece
-        self.times = np.maximum.accumulate(np.maximum(known, self.end[0]))
+        times, null = times_of(self.rows.column(stream.time), self.plan.time_type, where)
+        self.times, _ = running_maximum(times, null, self.end[0])  # type: ignore[no-untyped-call]
         self.end = int(self.times[-1]), self.position
 
-    def ready(self, bound: tuple[int, int] | None) -> tuple[pa.RecordBatch, int]:
-        """Take the rows that no row still unread can come before, and their newest time.
+    def ready(self, bound: tuple[int, int] | None) -> _Aligned:
+        """Take the rows that no row still unread can come before.
 
         Args:
             bound: how far the slowest input is known, and its position; None if all are read.
@@ -471,9 +539,11 @@ class _Waiting:
             reach, position = bound
             side: Literal["left", "right"] = "right" if self.position <= position else "left"
             cut = int(np.searchsorted(self.times, reach, side))
-        rows, newest = self.rows.slice(0, cut), int(self.times[cut - 1]) if cut else NEVER
+        newest = int(self.times[cut - 1]) if cut else NEVER
+        ready = _Aligned(self.rows.slice(0, cut), newest, self.place)
         self.rows, self.times = self.rows.slice(cut), self.times[cut:]
-        return rows, newest
+        self.place = None if self.place is None else self.place + cut
+        return ready
 
 
 @dataclass

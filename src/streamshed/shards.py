@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, fields, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.engine.ingest import key_hash
+from streamshed.engine.ingest import EncodedRows, Ingest, InputRows, key_hash
 from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.hashing import secret_of
+from streamshed.kernels.merge import order_by_shard
 from streamshed.ledger import Keys, Ledger, StreamLedger
 from streamshed.plan.plan import Plan, RelationPlan, StreamPlan, ThrottlePlan
 
@@ -130,6 +132,47 @@ def split(
         rows.slice(start, end - start)
         for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
+
+
+class ShardRows(NamedTuple):
+    """What a shard gets of a batch of an input's rows, which all shards share."""
+
+    rows: pa.RecordBatch
+    encoded: EncodedRows
+    order: npt.NDArray[np.int64]
+    """Which of them its own are."""
+
+    def arrive(self, join: Operator, position: int, first: int | None) -> InputRows:
+        """Let the shard's own rows arrive.
+
+        Args:
+            join: the shard.
+            position: of the input.
+            first: the place of the first of all rows, if the payload keeps them already.
+        """
+        with join.timed():
+            if first is None:
+                places = join.payload[position].add(self.rows.take(pa.array(self.order)))
+            else:
+                places = self.order + first
+            return join.ingest.arrive(position, self.encoded.take(self.order), places)
+
+
+def shard_rows(ingest: Ingest, position: int, rows: pa.RecordBatch, shards: int) -> list[ShardRows]:
+    """The rows of each shard as the loop takes them, in the order in which they stand.
+
+    Args:
+        ingest: encodes rows; those of all shards are encoded alike.
+        position: of the input.
+        rows: of all shards.
+        shards: how many there are.
+    """
+    stream = ingest.plan.streams[position]
+    order, starts = np.empty(rows.num_rows, np.int64), np.empty(shards + 1, np.int64)
+    hashed = routing_hash(rows, stream.key, stream.key_types)
+    order_by_shard(hashed, starts, order)  # type: ignore[no-untyped-call]
+    encoded = ingest.encode(position, rows)
+    return [ShardRows(rows, encoded, order[start:end]) for start, end in pairwise(starts.tolist())]
 
 
 # -- accounts -------------------------------------------------------------------------------------

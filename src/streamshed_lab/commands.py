@@ -124,8 +124,24 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Use fewer rows and repetitions: under a minute.")
     ] = False,
+    flame: Annotated[
+        Path | None,
+        typer.Option(help="Measure nothing; write a flame graph of a loop to this SVG file."),
+    ] = None,
+    loop: Annotated[
+        str | None, typer.Option(help="With --flame: the loop, as in: --loop density.")
+    ] = None,
 ) -> None:
     """Measure speed, memory or results kept, and compare them with the bars set beforehand."""
+    if loop is not None and flame is None:
+        raise StreamshedError(f"--loop {loop} needs a file for its flame graph; give --flame FILE")
+    if flame is not None:
+        with telling() as tell:
+            tell("compiling the loop with counters, which takes a minute or two")
+            drawn = lab_module("streamshed_lab.bench.flame").flame_graph(name, loop)
+            flame.write_text(drawn)
+        typer.echo(f"The flame graph is {flame}")
+        return
     if name == "scale":
         prepare_spark()
 

@@ -62,7 +62,7 @@ def in_bulk(said, tables, threads, part, at_once, cuts):
         for position, table in enumerate(tables.values())
         if table.num_rows
     ]
-    batch = operator.bulk.merge(parts) if parts else operator.ingest.empty_batch()
+    batch = merged(parts) if parts else operator.ingest.empty_batch()
     edges = sorted({0, batch.time.size, *(cut for cut in cuts if cut < batch.time.size)})
     found = []
     for start, end in pairwise(edges):

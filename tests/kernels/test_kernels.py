@@ -28,7 +28,7 @@ from streamshed.kernels.core import KEYS_USED, NONE, Core
 from streamshed.kernels.hashing import Secret, hash_words, secret_of
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.intrinsics import ones, trailing_zeros
-from streamshed.kernels.merge import merge_order, running_maximum
+from streamshed.kernels.merge import Runs, merge_rows, race_of, running_maximum
 from streamshed.kernels.random import draw
 from streamshed.kernels.table import add_key, drop_key, find_key, home_shift
 
@@ -180,16 +180,24 @@ def test_the_key_table_is_a_dict(seed):
 
 # -- order, hashes --------------------------------------------------------------------------------
 
-STREAMS = st.lists(st.lists(st.integers(-3, 12), max_size=12).map(sorted), max_size=5)
+STREAMS = st.lists(st.lists(st.integers(-3, 12), max_size=12).map(sorted), max_size=9)
 
 
 @given(STREAMS)
 def test_streams_are_merged_as_a_stable_sort_would(streams):
-    times = [time for stream in streams for time in stream]
+    times = np.array([time for stream in streams for time in stream], np.int64)
+    number = np.repeat(np.arange(len(streams), dtype=np.int32), [*map(len, streams)])
+    places = np.arange(len(times))
+    columns = [number, times, 7 * places, places, times]
     cuts = np.cumsum([0, *map(len, streams)]).astype(np.int64)
+    begin = [column.__array_interface__["data"][0] for column in columns]
+    runs = Runs(np.array([begin] * len(streams), np.int64).reshape(-1, 5), cuts[:-1], cuts[1:])
     order = np.empty(len(times), np.int64)
-    merge_order(np.array(times, np.int64), cuts[:-1], cuts[1:], order)
+    merged = [np.empty_like(column) for column in columns[:4]]
+    merge_rows(runs, race_of(len(streams)), np.zeros(len(streams), np.int64), order, *merged)
     assert order.tolist() == sorted(range(len(times)), key=lambda place: times[place])
+    for column, found in zip(columns, merged, strict=False):
+        assert (column[order] == found).all()
 
 
 @given(st.lists(st.none() | st.integers(-5, 5), max_size=20), st.integers(-7, 0))
@@ -291,7 +299,7 @@ def test_what_is_compiled_is_known_without_compiling():
 
         shape: int = 0
 
-    assert not compiled_for(merge_order, Never)
+    assert not compiled_for(merge_rows, Never)
 
 
 @loop

@@ -30,6 +30,7 @@ def run(*arguments: str, code: int = 0):
     [
         (["reproduce", "existance"], ["'existance'", "Did you mean 'existence'?"]),
         (["bench", "key"], ["'key'", "Did you mean 'keyed'?"]),
+        (["bench", "keyed", "--loop", "oldest"], ["--loop oldest", "give --flame FILE"]),
     ],
 )
 def test_names_that_are_unknown_are_refused(command, words):

@@ -8,13 +8,14 @@ that its own can meet. Results of a span are in the order of arrival, and spans 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.batch import NO_NUMBERS, Batch
-from streamshed.engine.bulk import BLOCK, Bulk
+from streamshed.engine.bulk import BLOCK, Bulk, Group
+from streamshed.engine.ingest import InputRows, merged
 from streamshed.engine.match.probe_order import own_attributes
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import RESULTS
@@ -66,14 +67,24 @@ class Span(NamedTuple):
 class GraphBulk(Bulk):
     """Joins rows by a graph of equalities, many at once."""
 
-    def _prepare(self, rows: Batch) -> tuple[npt.NDArray[np.int32], Search]:
-        numbers, values = self._number(rows)
-        return numbers, self._search(rows, values)
+    def _arrange(self, groups: list[Group]) -> Batch:
+        ordered = [self._in_order(group) for group in groups if group]
+        if len(ordered) == 1:
+            return ordered[0]
+        parts = [self.operator.ingest.empty_batch(), *ordered]
+        return Batch._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
-    def _results(self, rows: Batch, known: int, prepared: Any) -> Iterator[Block]:
+    def _in_order(self, group: Group) -> Batch:
+        """The rows of a group in the order of time."""
+        runs = [run for run in group if isinstance(run, InputRows)]
+        one = group[0] if isinstance(group[0], Batch) else merged(runs, self.workers, self.map)
+        return one.part(0, one.time.size)
+
+    def _results(self, rows: Batch, known: int) -> Iterator[Block]:
         from streamshed.engine.operator import Block
 
-        numbers, search = prepared
+        numbers, values = self._number(rows)
+        search = self._search(rows, values)
         windows = self.windows.lengths.max()
         fresh = rows.time.size - known
         overlap = self._overlap(rows.time, known, windows)

@@ -37,6 +37,7 @@ from streamshed.kernels.table import lane_of, sweep_of
 ENOUGH_ROWS = 64
 """So many rows ahead of all others, one after the other, move the clock even if all are of one
 stream: there may be no other."""
+FEW_STREAMS = 4
 SWEEP_EVERY = 64
 """Where nothing is ever shed, an arrival looks for rows to expire in its own stream only, but for
 one in so many: rows that should have left never match, and to look through all streams costs more
@@ -152,10 +153,17 @@ def advance_stream(core, lane, time):  # type: ignore[no-untyped-def]
     if core.settings.clock_max or core.settings.lanes == 1:
         numbers[CLOCK] = numbers[NEWEST]
         return numbers[CLOCK] != clock
-    # Without idle streams only the slowest stream can hold the clock back.
-    if core.settings.idle == BOUNDLESS and before != NEVER and before > clock != NEVER:
-        return False
     slowest = np.int64(BOUNDLESS)
+    if core.settings.idle == BOUNDLESS:
+        # Only the slowest stream can hold the clock back. Of few streams it is faster to look for
+        # it each time: whether it is this one cannot be foretold.
+        if core.settings.lanes > FEW_STREAMS and before > clock != NEVER:
+            return False
+        for other in range(core.settings.lanes):
+            slowest = min(slowest, core.lanes[other].newest)
+        moved = slowest > clock
+        numbers[CLOCK] = slowest if moved else clock
+        return moved
     for other in range(core.settings.lanes):
         seen = core.lanes[other].newest
         since = numbers[FIRST_SEEN] if seen == NEVER else seen

@@ -33,7 +33,7 @@ from streamshed.kernels.hashing import (
     hash_strings,
     hash_words,
 )
-from streamshed.kernels.merge import merge_order, put_in_order, running_maximum
+from streamshed.kernels.merge import Runs, merge_rows, race_of, running_maximum
 from streamshed.plan.plan import Plan, StreamPlan
 
 FARTHEST = 2**61
@@ -70,6 +70,23 @@ class InputRows(NamedTuple):
     def part(self, start: int, end: int) -> InputRows:
         """The rows from a position to another."""
         return InputRows._make(column[start:end] if column.size else column for column in self)
+
+
+class EncodedRows(NamedTuple):
+    """Rows of one input before they have arrived: without a time of arrival, and a place.
+
+    Where a column names the streams, `names` has its values, to be numbered by whoever takes them.
+    """
+
+    rows: InputRows
+    no_time: npt.NDArray[np.bool_]
+    names: pa.Array | None
+
+    def take(self, order: npt.NDArray[np.int64]) -> EncodedRows:
+        """The rows at some positions."""
+        rows = InputRows._make(column[order] if column.size else column for column in self.rows)
+        no_time = self.no_time[order] if self.no_time.size else self.no_time
+        return EncodedRows(rows, no_time, None if self.names is None else self.names.take(order))
 
 
 class StreamNames:
@@ -158,6 +175,10 @@ class Ingest:
 
         Nothing is remembered if the rows cannot be read.
         """
+        return self.arrive(position, self.encode(position, rows), payload)
+
+    def encode(self, position: int, rows: pa.RecordBatch) -> EncodedRows:
+        """What can be said of rows of the input at a position whatever came before them."""
         stream = self.plan.streams[position]
         time, no_time = self._times(stream, rows, self.rows_seen[position])
         hashes = NO_ATTRIBUTES
@@ -177,11 +198,9 @@ class Ingest:
         if stream.compared:
             values, missing = self.compared.read(stream, rows, self.rows_seen[position])
             null = _either(null, missing)
-        if self.plan.by is None:
-            number = np.full(rows.num_rows, position, np.int32)
-        else:
+        names = None
+        if self.plan.by is not None:
             names = _plain(rows.column(self.plan.by))
-            number = self.names.numbers(names)
             if names.null_count:
                 null = _either(null, _mask(names.is_null()))
         size = NO_NUMBERS
@@ -189,25 +208,30 @@ class Ingest:
             size = self.plan.memory.each + payload_bytes(rows.select(stream.schema.names))
             if stream.compared:  # what is compared is kept a second time
                 size += math.prod(values.shape[1:]) * values.itemsize
-        arrival_time, behind = running_maximum(time, no_time, self.newest[position])
-        if rows.num_rows:
+        number = np.full(rows.num_rows, position, np.int32)
+        columns = (number, time, hashed, NO_NUMBERS, null, worth, NO_NUMBERS)
+        others = (importance, hashes, NO_FLAGS, size, values)
+        return EncodedRows(InputRows(*columns, *others), no_time, names)
+
+    def arrive(
+        self, position: int, encoded: EncodedRows, payload: npt.NDArray[np.int64]
+    ) -> InputRows:
+        """Let rows come after those before them.
+
+        Args:
+            position: of their input.
+            encoded: the rows.
+            payload: the places where they are kept.
+        """
+        rows, number = encoded.rows, encoded.rows.stream
+        if encoded.names is not None:
+            number = self.names.numbers(encoded.names)
+        arrival_time, behind = running_maximum(rows.time, encoded.no_time, self.newest[position])
+        if rows.time.size:
             self.newest[position] = int(arrival_time[-1])
-        self.rows_seen[position] += rows.num_rows
+        self.rows_seen[position] += rows.time.size
         self.disorder += behind
-        return InputRows(
-            number,
-            time,
-            hashed,
-            payload,
-            null,
-            worth,
-            arrival_time,
-            importance,
-            hashes,
-            NO_FLAGS,
-            size,
-            values,
-        )
+        return rows._replace(stream=number, payload=payload, arrival_time=arrival_time)
 
     def _times(
         self, stream: StreamPlan, rows: pa.RecordBatch, first: int
@@ -435,48 +459,78 @@ def merged(
     if len(parts) == 1:
         only = parts[0]
         return Batch(*only[:6], *only[7:])
-    # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
-    of_time = InputRows._fields.index("arrival_time")
-    *columns, arrival_time = side_by_side(
-        lambda i: np.concatenate([part[i] for part in parts]), [0, 1, 2, 3, of_time]
-    )
-    cuts = _cut_in_time(parts, spans)
-    firsts = np.concatenate([[0], np.cumsum([part.time.size for part in parts])])[:-1]
+    cuts = cut_in_time([part.arrival_time for part in parts], spans)
     places = cuts.sum(axis=1).tolist()
-    order = np.empty(places[-1], np.int64)
-    ordered = tuple(np.empty_like(column) for column in columns)
+    size = places[-1]
+    # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
+    columns = (
+        np.empty(size, np.int32),
+        np.empty(size, np.int64),
+        np.empty(size, np.uint64),
+        np.empty(size, np.int64),
+    )
+    others = [name for name in _OTHERS if any(getattr(part, name).size for part in parts)]
+    order = np.empty(size if others else 0, np.int64)
+    firsts = np.concatenate([[0], np.cumsum([part.time.size for part in parts])])[:-1]
 
     def merge(span: int) -> None:
         these = slice(places[span], places[span + 1])
-        merge_order(arrival_time, firsts + cuts[span], firsts + cuts[span + 1], order[these])
-        put_in_order(order[these], tuple(columns), tuple(column[these] for column in ordered))
+        runs = runs_of(parts, cuts[span], cuts[span + 1])
+        taken = tuple(column[these] for column in columns)
+        merge_rows(runs, race_of(len(parts)), firsts, order[these], *taken)
 
     side_by_side(merge, range(spans))
-    null, worth, importance, hashes = NO_FLAGS, NO_NUMBERS, UNWEIGHTED, NO_ATTRIBUTES
-    size = NO_NUMBERS
+    batch = Batch(*columns, NO_FLAGS, NO_NUMBERS)
     values = concatenated_values([part.values for part in parts])
-    values = values[order] if values.size else values
-    if any(part.null.size for part in parts):
-        null = np.concatenate([_or_none(part.null, part.time.size) for part in parts])[order]
-    if any(part.worth.size for part in parts):
-        worth = np.concatenate([part.worth for part in parts])[order]
-    if any(part.importance.size for part in parts):
-        importance = np.concatenate([part.importance for part in parts])[order]
-    if any(part.size.size for part in parts):
-        size = np.concatenate([part.size for part in parts])[order]
-    if any(part.hashes.size for part in parts):
-        hashes = np.concatenate([part.hashes for part in parts])[order]
-    return Batch._make([*ordered, null, worth, importance, hashes, NO_FLAGS, size, values])
+    batch = batch._replace(values=values[order] if values.size else values)
+    for name in others:
+        if name == "values":
+            continue
+        found = [getattr(part, name) for part in parts]
+        if name == "null":
+            found = [_or_none(part.null, part.time.size) for part in parts]
+        batch = batch._replace(**{name: np.concatenate(found)[order]})
+    return batch
 
 
-def _cut_in_time(parts: Sequence[InputRows], spans: int) -> npt.NDArray[np.int64]:
+_OTHERS = ("null", "worth", "importance", "hashes", "size", "values")
+"""Columns that not every join has."""
+
+
+def runs_of(
+    parts: Sequence[InputRows | Batch],
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    arrival: str = "arrival_time",
+) -> Runs:
+    """A span of the rows of several inputs, to be merged; they must stay until that is done.
+
+    Args:
+        parts: the rows of each input.
+        starts: where the span begins in each.
+        ends: where it ends.
+        arrival: the column by which they are merged.
+    """
+    names = ("stream", "time", "hash", "payload", arrival)
+    columns = [[_address(getattr(part, name), part.time.size) for name in names] for part in parts]
+    return Runs(np.array(columns, np.int64).reshape(-1, len(names)), starts, ends)
+
+
+def _address(column: npt.NDArray[Any], rows: int) -> int:
+    """Where a column begins in memory; it is read without any further check."""
+    if column.size != rows or not column.flags.c_contiguous:
+        raise ValueError(f"a column of {rows} rows to merge has {column.shape}, {column.strides}")
+    return int(column.__array_interface__["data"][0])
+
+
+def cut_in_time(times: Sequence[npt.NDArray[np.int64]], spans: int) -> npt.NDArray[np.int64]:
     """Where to cut each input so that all rows of a span come before those of the next."""
-    cuts = np.zeros((spans + 1, len(parts)), np.int64)
-    longest = max(parts, key=lambda part: part.time.size).arrival_time
+    cuts = np.zeros((spans + 1, len(times)), np.int64)
+    longest = max(times, key=len)
     for span in range(1, spans):
         time = longest[span * longest.size // spans] if longest.size else 0
-        cuts[span] = [np.searchsorted(part.arrival_time, time) for part in parts]
-    cuts[spans] = [part.time.size for part in parts]
+        cuts[span] = [np.searchsorted(own, time) for own in times]
+    cuts[spans] = [own.size for own in times]
     return cuts
 
 

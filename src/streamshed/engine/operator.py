@@ -38,7 +38,7 @@ from streamshed.engine.gate.hooks import InMemory, NoQueue, Unthrottled
 from streamshed.engine.gate.queue import ArrivalQueue
 from streamshed.engine.gate.throttle import Controller
 from streamshed.engine.gate.throttle_state import LOOP, REST
-from streamshed.engine.ingest import Ingest, InputRows
+from streamshed.engine.ingest import Ingest, InputRows, merged
 from streamshed.engine.loop import (
     DONE,
     DUE,
@@ -231,6 +231,14 @@ class Operator:
             read = self.ingest.read(position, rows, NO_NUMBERS)
             kept = self.payload[position].add(rows) if places is None else places
             return read._replace(payload=kept)
+
+    def process_inputs(self, inputs: Sequence[InputRows]) -> Iterator[Block | Late]:
+        """Process rows of several inputs in the order of their arrival."""
+        if self.bulk is None:
+            yield from self.process(merged(inputs))
+            return
+        self.processed += sum(rows.time.size for rows in inputs)
+        yield from self.bulk.process(inputs)
 
     def process(self, batch: Batch) -> Iterator[Block | Late]:
         """Process rows in their order; results come in blocks as they are made."""

@@ -32,6 +32,8 @@ class Payload:
     """For each sealed segment how many of its rows were wanted when it was last looked at."""
     next_segment: int = 0
     rows: int = 0
+    sharers: int = 1
+    """How many joins hold the same segments: each counts its part of their bytes."""
 
     def add(self, rows: pa.RecordBatch) -> Places:
         """Keep rows; returns their places."""
@@ -92,7 +94,7 @@ class Payload:
 
     def nbytes(self) -> int:
         """The bytes of all rows kept."""
-        return sum(segment.nbytes for segment in self.segments.values())
+        return int(sum(segment.nbytes for segment in self.segments.values())) // self.sharers
 
     def moves(self, number: int, wanted: int, whole: bool) -> bool:
         """Whether the rows of a segment, of which so many are wanted, move to a new one."""

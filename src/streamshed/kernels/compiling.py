@@ -15,7 +15,7 @@ from numba.extending import overload
 
 from streamshed.kernels.cache import Cache
 from streamshed.kernels.codegen import Pipeline
-from streamshed.kernels.lazy import Hook, Kernel
+from streamshed.kernels.lazy import Hook, Kernel, measured
 from streamshed.kernels.signatures import full_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -23,12 +23,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def kernel(function: Function) -> Function:
     """Compile a function that other compiled functions call."""
-    return Kernel(function, _INNER)  # type: ignore[return-value]
+    return Kernel(_measured(function, _INNER), _INNER)  # type: ignore[return-value]
 
 
 def cold_kernel(function: Function) -> Function:
     """Compile a function that is called seldom: apart from its caller, whose code stays short."""
-    return Kernel(function, _INNER | {"forceinline": False})  # type: ignore[return-value]
+    apart = _INNER | {"forceinline": False}
+    return Kernel(_measured(function, apart), apart)  # type: ignore[return-value]
 
 
 def driver(function: Function) -> Function:
@@ -42,13 +43,18 @@ def loop(function: Function) -> Function:
     Without numba's reference counting: a state of many arrays, handed from kernel to kernel, would
     cost a hundred atomic operations for each row.
     """
-    return _cached(function, _COMMON | {"_nrt": False})
+    return _cached(function, _COMMON | {"_nrt": False}, _measured(function, _INNER, True))
 
 
-def _cached(function: Function, options: dict[str, Any]) -> Function:
-    compiled = numba.njit(**options)(function)
+def _cached(function: Function, options: dict[str, Any], noted: Function | None = None) -> Function:
+    compiled = numba.njit(**options)(noted or function)
     compiled._cache = Cache(function, _implementations_for)
     return compiled  # type: ignore[no-any-return]
+
+
+def _measured(function: Function, options: dict[str, Any], driver: bool = False) -> Function:
+    """The function, whose time is noted in builds for profiling."""
+    return measured(function, lambda one: Kernel(one, options), driver)  # type: ignore[return-value]
 
 
 _COMMON: dict[str, Any] = {"pipeline_class": Pipeline, "nogil": True, "error_model": "numpy"}

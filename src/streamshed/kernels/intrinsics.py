@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -75,3 +76,24 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
+
+
+@intrinsic
+def long_at(typing_context: Any, address: Any, index: Any) -> Any:
+    """The 64-bit integer at an index of an array, which is known by its address only."""
+    return types.int64(types.int64, types.int64), _loads(64)
+
+
+@intrinsic
+def int_at(typing_context: Any, address: Any, index: Any) -> Any:
+    """The 32-bit integer at an index of an array, which is known by its address only."""
+    return types.int32(types.int64, types.int64), _loads(32)
+
+
+def _loads(bits: int) -> Callable[..., Any]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        offset = builder.mul(arguments[1], ir.Constant(ir.IntType(64), bits // 8))
+        pointer = ir.IntType(bits).as_pointer()
+        return builder.load(builder.inttoptr(builder.add(arguments[0], offset), pointer))
+
+    return generate

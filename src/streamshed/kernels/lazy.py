@@ -7,12 +7,35 @@ of them.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from numba.core import types
 from numba.core.registry import CPUDispatcher
 from numba.core.types.misc import unliteral
+
+PROFILE = "STREAMSHED_PROFILE"
+"""Set in the environment of a process whose kernels note their time, see `profiling`."""
+
+
+def measured(
+    function: Callable[..., Any],
+    compiled: Callable[[Callable[..., Any]], Any],
+    driver: bool = False,
+) -> Callable[..., Any]:
+    """A function whose time is noted in processes that are made for that; or the function itself.
+
+    Args:
+        function: as it was written.
+        compiled: makes of it what compiled code can call.
+        driver: whether Python calls it.
+    """
+    if PROFILE not in os.environ:
+        return function
+    from streamshed.kernels.profiling import noted
+
+    return noted(function, compiled, driver)
 
 
 def widened(kind: Any) -> Any:
@@ -124,5 +147,6 @@ class Hook:
     def _kernel(self, state: Any) -> Kernel:
         form = self.forms.get(state.instance_class, self._default)
         if form not in self._kernels:
-            self._kernels[form] = Kernel(form, self._options)
+            inner = measured(form, lambda one: Kernel(one, self._options))
+            self._kernels[form] = Kernel(inner, self._options)
         return self._kernels[form]

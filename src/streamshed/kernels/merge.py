@@ -1,81 +1,188 @@
-"""Several streams into one, in the order in which their tuples arrive."""
+"""Several streams into one, in the order in which their tuples arrive; and one into several."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
-from streamshed.kernels.compiling import driver
+from streamshed.kernels.compiling import driver, kernel, loop
+from streamshed.kernels.intrinsics import int_at, long_at
 
 
-@driver
-def merge_order(arrival_time, starts, ends, order):  # type: ignore[no-untyped-def]
-    """Find the order of processing of tuples that stand stream by stream.
+class Runs(NamedTuple):
+    """Rows in several runs, each in the order of arrival, of which a span is merged.
+
+    The columns are known by their addresses, so that they need not be copied into one array first.
+    """
+
+    columns: npt.NDArray[np.int64]  # by (run, see STREAM): where a column begins
+    starts: npt.NDArray[np.int64]  # by run: the first row of the span
+    ends: npt.NDArray[np.int64]
+
+
+class Race(NamedTuple):
+    """A tournament between the runs: who has the next row."""
+
+    winner: npt.NDArray[np.int64]  # by node; the leaves, one for each run, stand last
+    front: npt.NDArray[np.int64]  # by run: when its next row arrives
+    at: npt.NDArray[np.int64]  # by run: its next row
+    next: npt.NDArray[np.int32]  # the runs whose rows come next, of some rows
+    taken: npt.NDArray[np.int64]  # by run: the next row to be taken by whoever merges them
+
+
+STREAM, TIME, HASH, PAYLOAD, ARRIVAL = range(5)
+"""The columns of a run."""
+SOME = 1 << 10
+"""Rows whose order is found at a time, before they are taken."""
+_OVER = np.iinfo(np.int64).max
+_FEW_RUNS = 4
+
+
+def race_of(runs: int) -> Race:
+    """Room for a tournament between so many runs."""
+    leaves = max(_FEW_RUNS, 1 << max(0, runs - 1).bit_length())
+    front, at, taken = (np.empty(leaves, np.int64) for _ in range(3))
+    return Race(np.empty(2 * leaves, np.int64), front, at, np.empty(SOME, np.int32), taken)
+
+
+@kernel
+def begin_race(race, runs):  # type: ignore[no-untyped-def]
+    """Let the runs begin; returns how many rows there are."""
+    leaves = race.front.size
+    rows = np.int64(0)
+    for run in range(leaves):
+        race.winner[leaves + run] = run
+        race.front[run] = _OVER
+        race.at[run] = 0
+        if run < runs.starts.size and runs.starts[run] < runs.ends[run]:
+            race.at[run] = runs.starts[run]
+            race.front[run] = long_at(runs.columns[run, ARRIVAL], runs.starts[run])
+            rows += runs.ends[run] - runs.starts[run]
+        race.taken[run] = race.at[run]
+    for node in range(leaves - 1, 0, -1):
+        _play(race, node)
+    return rows
+
+
+@kernel
+def find_order(race, runs, rows):  # type: ignore[no-untyped-def]
+    """Find the runs of the next rows, of which there are so many or more; returns how many."""
+    rows = min(rows, SOME)
+    if runs.starts.size == 1:
+        race.next[:rows] = 0
+    elif race.front.size == _FEW_RUNS:
+        _run_few(race, runs, rows)
+    else:
+        for i in range(rows):
+            run = race.winner[1]
+            race.next[i] = run
+            race.front[run] = _next_arrival(race, runs, run)
+            node = (race.front.size + run) >> 1
+            while node > 0:
+                _play(race, node)
+                node >>= 1
+    return rows
+
+
+@kernel
+def _play(race, node):  # type: ignore[no-untyped-def]
+    """Let the better of two go on; of rows that arrive at one time that of the first run."""
+    one, other = race.winner[2 * node], race.winner[2 * node + 1]
+    race.winner[node] = one if race.front[one] <= race.front[other] else other
+
+
+@kernel
+def _run_few(race, runs, rows):  # type: ignore[no-untyped-def]
+    """The same tournament between four, in registers and without branches.
+
+    Which run is next cannot be foretold: a wrong guess of the processor costs more than all of it.
+    """
+    a, b, c, d = race.front[0], race.front[1], race.front[2], race.front[3]
+    for i in range(rows):
+        one = np.int64(b < a)
+        other = np.int64(d < c) + 2
+        run = other if min(c, d) < min(a, b) else one
+        race.next[i] = run
+        arrival = _next_arrival(race, runs, run)
+        a = arrival if run == 0 else a
+        b = arrival if run == 1 else b
+        c = arrival if run == 2 else c
+        d = arrival if run == 3 else d
+    race.front[0], race.front[1], race.front[2], race.front[3] = a, b, c, d
+
+
+@kernel
+def _next_arrival(race, runs, run):  # type: ignore[no-untyped-def]
+    """Go on in a run; returns when its next row arrives."""
+    following = race.at[run] + 1
+    race.at[run] = following
+    if following < runs.ends[run]:
+        return long_at(runs.columns[run, ARRIVAL], following)
+    return _OVER
+
+
+@kernel
+def take_row(race, run):  # type: ignore[no-untyped-def]
+    """The next row of a run."""
+    row = race.taken[run]
+    race.taken[run] = row + 1
+    return row
+
+
+@loop
+def merge_rows(runs, race, firsts, order, stream, time, hashed, payload):  # type: ignore[no-untyped-def]
+    """Put the rows of several runs into one order: by (time of arrival, run, place in it).
 
     Args:
-        arrival_time: the time at which each tuple arrives, ascending within each stream.
-        starts: where each stream begins.
-        ends: where each stream ends.
-        order: where to put positions by (arrival time, stream, position).
+        runs: the rows.
+        race: room to merge them.
+        firsts: where each run would begin if they stood one after the other.
+        order: takes where each row would stand then, if there is room.
+        stream: takes the column of that name, as the others do.
+        time: a column.
+        hashed: a column.
+        payload: a column.
     """
-    streams = starts.size
-    heads = starts.copy()
-    # The streams that have tuples left, in their order; few, so a scan finds the next fastest.
-    left = np.empty(streams, np.int64)
-    count = 0
-    for stream in range(streams):
-        if starts[stream] < ends[stream]:
-            left[count] = stream
-            count += 1
-    filled = 0
-    while count > 1:
-        best = 0
-        earliest = arrival_time[heads[left[0]]]
-        following = np.iinfo(np.int64).max  # when the runner-up takes over
-        behind = False  # whether the runner-up stands before the best in a tie
-        for j in range(1, count):
-            time = arrival_time[heads[left[j]]]
-            if time < earliest:
-                following = earliest
-                behind = True
-                earliest = time
-                best = j
-            elif time < following:
-                following = time
-                behind = False
-        stream = left[best]
-        position = heads[stream]
-        end = ends[stream]
-        while True:  # a run of the same stream needs no scan
-            order[filled] = position
-            filled += 1
-            position += 1
-            if position == end:
-                break
-            time = arrival_time[position]
-            if time > following or (time == following and behind):
-                break
-        heads[stream] = position
-        if position == end:
-            for j in range(best, count - 1):
-                left[j] = left[j + 1]
-            count -= 1
-    if count == 1:
-        for position in range(heads[left[0]], ends[left[0]]):
-            order[filled] = position
-            filled += 1
+    rows = begin_race(race, runs)
+    place = 0
+    while place < rows:
+        for i in range(find_order(race, runs, rows - place)):
+            run = np.int64(race.next[i])
+            row = take_row(race, run)
+            columns = runs.columns[run]
+            stream[place] = int_at(columns[STREAM], row)
+            time[place] = long_at(columns[TIME], row)
+            hashed[place] = long_at(columns[HASH], row)
+            payload[place] = long_at(columns[PAYLOAD], row)
+            if order.size > 0:
+                order[place] = firsts[run] + row
+            place += 1
 
 
-@driver
-def put_in_order(order, columns, ordered):  # type: ignore[no-untyped-def]
-    """Four columns in a new order; faster in one go than one by one."""
-    stream, time, hashed, payload = columns
-    streams, times, hashes, payloads = ordered
-    for i in range(order.size):
-        place = order[i]
-        streams[i] = stream[place]
-        times[i] = time[place]
-        hashes[i] = hashed[place]
-        payloads[i] = payload[place]
+@loop
+def order_by_shard(hashed, starts, order):  # type: ignore[no-untyped-def]
+    """Put rows into an order by shard, which the hash of the key says, and then as they stand.
+
+    Args:
+        hashed: of each row.
+        starts: takes where the rows of each shard begin, and where the last end.
+        order: takes the rows.
+    """
+    shards = np.uint64(starts.size - 1)
+    starts[:] = 0
+    for i in range(hashed.size):
+        starts[np.int64(hashed[i] % shards) + 1] += 1
+    for shard in range(1, starts.size):
+        starts[shard] += starts[shard - 1]
+    for i in range(hashed.size):
+        own = np.int64(hashed[i] % shards)
+        order[starts[own]] = i
+        starts[own] += 1
+    for shard in range(starts.size - 1, 0, -1):
+        starts[shard] = starts[shard - 1]
+    starts[0] = 0
 
 
 @driver

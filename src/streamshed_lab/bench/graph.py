@@ -85,6 +85,16 @@ def chain(rows: int, keys: int) -> dict[str, pa.Table]:
     }
 
 
+def _profiled(policy: str) -> tuple[ss.Join, dict[str, pa.Table]]:
+    rows = 1_000
+    join = ss.join(*"abc").on(*CHAIN).within(2 * rows * STEP, time="ts", clock="max")
+    return join.keep(rows=rows).shed(policy), chain(20_000, 4 * rows)
+
+
+LOOPS = {policy: partial(_profiled, policy) for policy in POLICIES}
+"""Of which flame graphs can be drawn."""
+
+
 def _stream(seed: int, rows: int, keys: int, columns: str) -> pa.Table:
     random = np.random.default_rng(seed)
     times = np.arange(rows) * STEP + random.integers(0, STEP, rows)

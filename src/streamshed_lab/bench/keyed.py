@@ -103,6 +103,20 @@ FULL = (
 )
 
 
+_PROFILED = Setting(5, 500, timed=100_000, repeats=1)
+
+
+def _profiled(policy: str) -> tuple[ss.Join, dict[str, pa.Table]]:
+    return _PROFILED.join(policy), _PROFILED.tables()
+
+
+LOOPS = {
+    **{policy: partial(_profiled, policy) for policy in (*POLICIES, "density")},
+    "in bulk": partial(_profiled, "exact"),
+}
+"""Of which flame graphs can be drawn."""
+
+
 def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
     """Measure everything; see `streamshed_lab.bench.run`."""
     costs: dict[int, float] = {}
