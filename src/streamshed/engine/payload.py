@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from streamshed.columns import no_rows
+from streamshed.kernels.gather import find_values, gather
 
 PLACE_BITS = 32
 PLACE_OFFSET = (1 << PLACE_BITS) - 1
@@ -66,24 +68,55 @@ class Payload:
         present = number[~absent] if missing else number
         if len(present) == 0:
             return _nulls(schema, len(places))
-        offset = places & PLACE_OFFSET
-        first = present[0]
-        if (present == first).all():
-            mask = absent if missing else None
-            rows = self.segments[int(first)].select(schema.names)
-            return rows.take(pa.array(offset, mask=mask))
-        # Rows are taken segment by segment, then put in order: only rows of results are copied.
+        if (present == present[0]).all():
+            rows = self.segments[int(present[0])].select(schema.names)
+            return rows.take(pa.array(places & PLACE_OFFSET, mask=absent if missing else None))
+        columns = {} if missing else self._gathered(places, schema)
+        others = pa.schema([column for column in schema if column.name not in columns])
+        if len(others):
+            rows = self._by_segment(places, others)
+            columns |= dict(zip(others.names, rows.columns, strict=True))
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def _gathered(self, places: Places, schema: pa.Schema) -> dict[str, pa.Array]:
+        """The columns of numbers and the like without nulls, at places of several segments."""
+        names = sorted(self.segments)
+        sizes = np.array([self.segments[name].num_rows for name in names], np.int64)
+        pieces, offsets = np.empty(len(places), np.int32), np.empty(len(places), np.int64)
+        met = np.zeros(len(names), np.bool_)
+        numbers = np.array(names, np.int64)
+        if not find_values(places, PLACE_BITS, numbers, sizes, pieces, offsets, met):
+            raise IndexError("a place is outside its segment")
+        chosen = np.flatnonzero(met).tolist()
+        addresses = np.zeros(len(names), np.uint64)
+        columns = {}
+        for kept in schema:
+            width = _width(kept.type)
+            if width == 0:
+                continue
+            parts = [self.segments[names[piece]].column(kept.name) for piece in chosen]
+            if any(part.null_count for part in parts):
+                continue
+            addresses[chosen] = [part.buffers()[1].address + part.offset * width for part in parts]
+            values = np.empty(len(places) * width, np.uint8)
+            gather(pieces, offsets, addresses, width, np.uint64(values.ctypes.data))
+            buffers = [None, pa.py_buffer(values)]
+            columns[kept.name] = pa.Array.from_buffers(kept.type, len(places), buffers, 0)
+        return columns
+
+    def _by_segment(self, places: Places, schema: pa.Schema) -> pa.RecordBatch:
+        """Rows taken segment by segment, and put in order: only rows of results are copied."""
+        number, offset = np.maximum(places >> PLACE_BITS, -1), places & PLACE_OFFSET
         ordered = bool((number[1:] >= number[:-1]).all())
         order = np.arange(len(number)) if ordered else np.argsort(number, kind="stable")
         names, starts = np.unique(number[order], return_index=True)
-        ends = np.append(starts[1:], len(order))
         parts = [
             _nulls(schema, int(end - start))
             if name < 0
             else self.segments[int(name)]
             .select(schema.names)
             .take(pa.array(offset[order[start:end]]))
-            for name, start, end in zip(names, starts, ends, strict=True)
+            for name, start, end in zip(names, starts, [*starts[1:], len(order)], strict=True)
         ]
         rows = pa.concat_batches(parts)
         if ordered:
@@ -128,6 +161,13 @@ class Payload:
 def places_in(number: int, offsets: npt.NDArray[np.int64]) -> Places:
     """The places of rows of a segment."""
     return offsets + (number << PLACE_BITS)
+
+
+def _width(kind: pa.DataType) -> int:
+    """The bytes of a value of a type that has as many as a machine word, or 0."""
+    if not kinds.is_primitive(kind) or kind.bit_width not in (8, 16, 32, 64):
+        return 0
+    return int(kind.bit_width) // 8
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:

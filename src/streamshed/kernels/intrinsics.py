@@ -97,3 +97,21 @@ def _loads(bits: int) -> Callable[..., Any]:
         return builder.load(builder.inttoptr(builder.add(arguments[0], offset), pointer))
 
     return generate
+
+
+def _copies(bits: int) -> Any:
+    @intrinsic
+    def copy(typing_context: Any, source: Any, target: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = ir.IntType(bits).as_pointer()
+            one, other = (builder.inttoptr(address, pointer) for address in arguments)
+            builder.store(builder.load(one, align=1), other, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.uint64, types.uint64), generate
+
+    return copy
+
+
+copy_8, copy_16, copy_32, copy_64 = (_copies(bits) for bits in (8, 16, 32, 64))
+"""Copy so many bits from one address to another."""

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, UNWEIGHTED, Batch
 from streamshed.engine.gate.disk import Disk, DiskFile
-from streamshed.engine.gate.spill_router import AWAY, FIRST, PARTITIONS, WAITING
+from streamshed.engine.gate.spill_router import AWAY, FIRST, PARTITIONS, WAITING, read_back
 from streamshed.engine.payload import PLACE_BITS, Payload
 
 Flags = npt.NDArray[np.bool_]
@@ -90,7 +91,7 @@ class Partitions:
         self,
         rows: Records,
         users: Sequence[pa.RecordBatch],
-        ends: npt.NDArray[np.int64],
+        pieces: npt.NDArray[Any],
         joined: Flags,
     ) -> None:
         """Write rows to disk.
@@ -98,29 +99,16 @@ class Partitions:
         Args:
             rows: what is known of them, by partition, then by arrival.
             users: the users' rows of each input, in the same order.
-            ends: for each partition where its rows end.
+            pieces: for each partition its rows: `PIECE`.
             joined: for each partition whether its rows were joined.
         """
         file = self.disk.write(rows, users)
         self._map(file)
-        starts = np.append(0, ends[:-1])
-        there = np.flatnonzero(ends > starts)
-        starts, times = starts[there], np.ascontiguousarray(rows["time"])
-        found = zip(
-            there.tolist(),
-            starts.tolist(),
-            ends[there].tolist(),
-            np.add.reduceat(rows["size"].astype(np.int64), starts).tolist(),
-            np.minimum.reduceat(times, starts).tolist(),
-            np.maximum.reduceat(times, starts).tolist(),
-            rows["arrival"][starts].tolist(),
-            strict=True,
-        )
-        for number, start, end, taken, oldest, newest, first in found:
+        for number in np.flatnonzero(pieces["end"] > pieces["start"]).tolist():
+            start, end, *known = pieces[number].item()
             partition = self.of[number]
-            pieces = partition.joined if joined[number] else partition.waiting
-            size = end - start
-            pieces.append(Piece(file, slice(start, end), size, taken, oldest, newest, first))
+            done = partition.joined if joined[number] else partition.waiting
+            done.append(Piece(file, slice(start, end), end - start, *known))
 
     def _map(self, file: DiskFile) -> None:
         for payload, rows in zip(self.payload, file.rows, strict=True):
@@ -149,17 +137,39 @@ class Partitions:
         rows["payload"] += np.repeat([p.file.number << PLACE_BITS for p in pieces], sizes)
         return rows
 
-    def to_visit(self, partitions: Sequence[Partition]) -> tuple[Records, npt.NDArray[np.int64]]:
-        """The rows of some partitions, one after the other, and what is to be done with each."""
-        rows = self.known(piece for partition in partitions for piece in partition.pieces())
-        to_do = np.zeros(len(rows), np.int64)
+    def to_visit(
+        self, partitions: Sequence[Partition], weighed: bool
+    ) -> tuple[Batch, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rows of some partitions, one after the other.
+
+        Args:
+            partitions: whose rows.
+            weighed: whether they have an importance.
+
+        Returns:
+            The rows, their arrival numbers, and what is to be done with each.
+        """
+        rows = sum(partition.size for partition in partitions)
+        batch = Batch(
+            np.empty(rows, np.int32),
+            np.empty(rows, np.int64),
+            np.empty(rows, np.uint64),
+            np.empty(rows, np.int64),
+            NO_FLAGS,
+            NO_NUMBERS,
+            np.empty(rows, np.float64) if weighed else UNWEIGHTED,
+        )
+        arrivals, tasks = np.empty((2, rows), np.int64)
         end = 0
         for partition in partitions:
-            to_do[end] = FIRST
-            end += partition.size
-            waiting = sum(piece.size for piece in partition.waiting)
-            to_do[end - waiting : end] |= WAITING
-        return rows, to_do
+            first = end
+            for task, pieces in ((0, partition.joined), (WAITING, partition.waiting)):
+                for piece in pieces:
+                    base = piece.file.number << PLACE_BITS
+                    read_back(piece.known(), base, task, end, batch, arrivals, tasks)
+                    end += piece.size
+            tasks[first] |= FIRST
+        return batch, arrivals, tasks
 
     def pieces(self) -> Iterator[Piece]:
         """All pieces of all partitions."""

@@ -9,7 +9,7 @@ again. Nothing is made twice, and nothing has to be remembered to avoid it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,10 +31,12 @@ from streamshed.engine.gate.spill_router import (
     NOTED_SIZE,
     OVER,
     PARTITIONS,
+    PIECE,
     UNTIL,
     Revisit,
     arrange,
     census,
+    measure,
     new_router,
     take_out,
 )
@@ -64,13 +66,17 @@ from streamshed.plan.plan import Plan, SpillPlan
 if TYPE_CHECKING:
     from streamshed.engine.operator import Block, Operator
 
-LEAST, FREED = 6, 3
+LEAST, FREED = 6, 2
 """When memory is looked at and less than the first part of it is free, partitions go to disk until
 the second part is. The more is free, the fewer rounds there are, and the less they cost."""
+PAUSE = 2
+"""There is a sitting when so many times as much has come as there is room for in memory: fewer and
+larger ones cost less, and results from disk wait a little longer."""
 STEPS = 4
 """How often within a window, or a deadline, memory is looked at while something is on disk."""
 
 Ints = npt.NDArray[np.int64]
+Streams = npt.NDArray[np.int32]
 
 
 class Horizon(NamedTuple):
@@ -118,6 +124,8 @@ class DiskSpill(Component):
         visitor.ingest = join.ingest
         self.router = join.router = new_router(len(self.budget))
         self.router.numbers[MOST] = self.sitting if self.sized else 0
+        windows = join.core.lanes["window"]
+        self.shortest, self.longest = int(windows.min()), int(windows.max())
         self.last: Ints = np.array([stream.last or 0 for stream in plan.streams], np.int64)
         self.by_rows = bool(self.last.any())
         self.entered: Records = np.empty(0, ENTERED)
@@ -125,7 +133,8 @@ class DiskSpill(Component):
         self.on_disk: Ints = np.zeros(join.shape.lanes, np.int64)
         self.credit = 0
         self.being_joined: set[int] = set()
-        self.figures = Spilled()
+        self.figures: dict[str, Any] = asdict(Spilled())
+        """What the ledger says of results from disk, and of partitions; see `account`."""
         self.latest = NEVER
         self._begin_round()
 
@@ -173,8 +182,9 @@ class DiskSpill(Component):
         self.offered = int(room.min())
         numbers[CAME], numbers[UNTIL], numbers[OVER] = 0, BOUNDLESS, 0
         if self.router.spilled.any():
-            longest = int(self.join.core.lanes["window"].max())
-            patience = longest if self.deadline is None else min(longest, self.deadline)
+            patience = self.longest
+            if self.deadline is not None:
+                patience = min(patience, self.deadline)
             numbers[UNTIL] = int(self.join.core.numbers[NEWEST]) + max(1, patience // STEPS)
 
     def end_round(self) -> bool:
@@ -185,14 +195,14 @@ class DiskSpill(Component):
         self._list_entered()
         self._shed_overdue()
         self._begin_round()
-        return self.deadline is not None or self.credit >= self.sitting
+        return self.deadline is not None or self.credit >= PAUSE * self.sitting
 
     def join_spilled(self) -> Iterator[Block]:
         """Look at the disk: join what waits there, and let go of what is over."""
         yield from self._revisit()
         for number in np.flatnonzero(self.router.spilled).tolist():
             # Not by what lies on disk, but by what is needed of it: who looks changes nothing.
-            self.router.spilled[number] = self._needed_of(self.aside.of[number], any_of_it=True) > 0
+            self.router.spilled[number] = self._is_needed(self.aside.of[number])
         self._let_go()
         self._begin_round()
 
@@ -243,7 +253,7 @@ class DiskSpill(Component):
         taken = take_out(self.join.core, self.join.matcher.state, self.join.state, chosen, away)
         away = away[:taken]
         self.router.spilled[chosen] = True
-        self._noted(flushed=self.figures.flushed + int(chosen.sum()))
+        self.figures["flushed"] += int(chosen.sum())
         return away[np.argsort(away["arrival"])]
 
     def _part(self, divisor: int) -> Ints:
@@ -253,26 +263,29 @@ class DiskSpill(Component):
     def _put_down(self, flushed: Records) -> None:
         """Write to disk what was noted, and what was taken out of memory."""
         noted = self.router.noted[: self.router.numbers[NOTED]]
-        if len(noted) + len(flushed) == 0:
+        number = len(noted) + len(flushed)
+        if number == 0:
             return
-        joined = np.zeros(PARTITIONS, np.bool_)
-        joined[flushed["hash"] & LOWEST] = True
-        rows = np.concatenate([noted, flushed]) if len(flushed) else noted
-        number = np.bincount((rows["hash"] & LOWEST).astype(np.int64), minlength=PARTITIONS)
-        lanes = np.bincount(self._lanes(rows["stream"]), minlength=len(self.on_disk))
-        ends, firsts = np.cumsum(number) - number, np.cumsum(lanes) - lanes
-        arranged, places = np.empty(len(rows), AWAY), np.empty(len(rows), np.int64)
-        filled = np.zeros_like(lanes)
-        arrange(rows, self.plan.by is not None, ends, firsts, filled, arranged, places)
+        apart, inputs = self.plan.by is not None, np.zeros_like(self.on_disk)
+        pieces = np.zeros(PARTITIONS, PIECE)
+        for rows in (noted, flushed):
+            measure(rows, apart, pieces, inputs)
+        pieces["start"] = pieces["end"] = np.cumsum(pieces["end"]) - pieces["end"]
+        firsts, filled = np.cumsum(inputs) - inputs, np.zeros_like(inputs)
+        arranged, places = np.empty(number, AWAY), np.empty(number, np.int64)
+        for rows in (noted, flushed):  # of other partitions each
+            arrange(rows, apart, pieces, firsts, filled, arranged, places)
         users = [
             payload.take(places[first : first + size])
-            for payload, first, size in zip(self.join.payload, firsts, lanes, strict=True)
+            for payload, first, size in zip(self.join.payload, firsts, inputs, strict=True)
         ]
-        self.aside.put(arranged, users, ends, joined)
-        self.on_disk += lanes
+        joined = np.zeros(PARTITIONS, np.bool_)
+        joined[flushed["hash"] & LOWEST] = True
+        self.aside.put(arranged, users, pieces, joined)
+        self.on_disk += inputs
         self.router.numbers[[NOTED, NOTED_SIZE]] = 0
 
-    def _lanes(self, streams: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def _lanes(self, streams: Streams) -> Streams:
         return np.zeros_like(streams) if self.plan.by is not None else streams
 
     # -- from disk -------------------------------------------------------------------------------
@@ -305,20 +318,22 @@ class DiskSpill(Component):
                 self.note_emitted(block)
             yield block
         joined, self.being_joined = self.being_joined, set()
-        self._noted(revisited=self.figures.revisited + len(joined))
+        self.figures["revisited"] += len(joined)
         for number in (number for group in groups for number in group):
             self.aside.of[number] = Partition([*self.aside.of[number].pieces()])
+        for number in (number for group in groups for number in group):
+            if (self._room() <= self._part(FREED)).any():
+                break
             self._take_back(number)
 
     def _prepared(self, numbers: list[int]) -> Batch:
         """The rows of some partitions in the order of arrival; those that wait are to be joined."""
         partitions = [self.aside.of[number] for number in numbers]
-        rows, to_do = self.aside.to_visit(partitions)
+        batch, arrivals, to_do = self.aside.to_visit(partitions, self.plan.weighed)
         visitor = self.visitor
         if self.join.loss is not None:
             visitor.observer = MadeLater(self.join.loss.state)
-        arrivals = np.ascontiguousarray(rows["arrival"])
-        leaving, before = self._leaving(rows, partitions)
+        leaving, before = self._leaving(batch.stream, arrivals, partitions)
         visitor.router = Revisit(to_do, arrivals, leaving, before, np.zeros(1, np.int64))
         # What there was of partitions before is over.
         visitor.core.pools["held"] = 0
@@ -328,33 +343,35 @@ class DiskSpill(Component):
         if self.plan.windows is not None:  # a column names the streams, and they come to the join
             known = self.join.ingest.names.size
             visitor.core.sweep[:known] = self.join.core.sweep[:known]
-        return as_batch(rows, self.plan.weighed)
+        return batch
 
-    def _leaving(self, rows: Records, partitions: list[Partition]) -> tuple[Ints, Ints]:
+    def _leaving(
+        self, streams: Streams, arrivals: Ints, partitions: list[Partition]
+    ) -> tuple[Ints, Ints]:
         """Which rows of row windows leave in a visit, and the rows before which they do."""
         if not self.by_rows:
             return NO_NUMBERS, NO_NUMBERS
         ends = np.cumsum([partition.size for partition in partitions])
-        left_at, leaving, before = self._left_at(rows), [], []
+        left_at, leaving, before = self._left_at(streams, arrivals), [], []
         for start, end in zip(np.append(0, ends[:-1]), ends, strict=True):
-            at = start + np.searchsorted(rows["arrival"][start:end], left_at[start:end])
+            at = start + np.searchsorted(arrivals[start:end], left_at[start:end])
             order = np.argsort(at, kind="stable")
             order = order[at[order] < end]
             leaving.append(start + order)
             before.append(at[order])
         return np.concatenate(leaving), np.concatenate(before)
 
-    def _left_at(self, rows: Records) -> Ints:
+    def _left_at(self, streams: Streams, arrivals: Ints) -> Ints:
         """The arrival by which each row has left its row window; BOUNDLESS if it has not yet."""
-        found: Ints = np.full(len(rows), BOUNDLESS, np.int64)
-        for stream in np.unique(rows["stream"]).tolist():
+        found: Ints = np.full(len(streams), BOUNDLESS, np.int64)
+        for stream in np.unique(streams).tolist():
             last = int(self.last[0 if self.plan.by is not None else stream])
             if last > 0:
-                arrivals = self.entered["arrival"][self.entered["stream"] == stream]
-                mine = rows["stream"] == stream
-                place = np.searchsorted(arrivals, rows["arrival"][mine]) + last
-                later = np.append(arrivals, BOUNDLESS)
-                found[mine] = later[np.minimum(place, len(arrivals))]
+                entered = self.entered["arrival"][self.entered["stream"] == stream]
+                mine = streams == stream
+                place = np.searchsorted(entered, arrivals[mine]) + last
+                later = np.append(entered, BOUNDLESS)
+                found[mine] = later[np.minimum(place, len(entered))]
         return found
 
     def _forget_entered(self) -> None:
@@ -379,32 +396,36 @@ class DiskSpill(Component):
             waiting[0].first if waiting else int(numbers[ARRIVALS]),
         )
 
-    def _needed_of(self, partition: Partition, any_of_it: bool = False) -> int:
-        """The size of the rows of a partition that can be joined with those that wait or come.
-
-        Args:
-            partition: what is on disk of it; who waits is needed.
-            any_of_it: whether it is enough to know if there are any.
-        """
+    def _needed_of(self, partition: Partition) -> int:
+        """The size of the rows of a partition that can be joined with those that wait or come."""
         horizon = self._horizon(partition)
-        window = int(self.join.core.lanes["window"].min())
         needed = 0
-        for piece in reversed([*partition.pieces()]):
-            all_of_it = horizon.time == NEVER or horizon.time - piece.oldest <= window
+        for piece in partition.pieces():
+            all_of_it = horizon.time == NEVER or horizon.time - piece.oldest <= self.shortest
             if all_of_it and not self.by_rows:
                 needed += piece.taken
             else:
                 known = piece.known()
-                needed += taken_by(known[self._needed(known, horizon)])
-            if any_of_it and needed:
-                break
+                still = self._needed(known, horizon)
+                needed += int(known["size"][still].sum()) if self.sized else int(still.sum())
         return needed
+
+    def _is_needed(self, partition: Partition) -> bool:
+        """Whether any row of a partition can be joined with those that wait or come."""
+        horizon = self._horizon(partition)
+        for piece in reversed([*partition.pieces()]):
+            newest = horizon.time == NEVER or horizon.time - piece.newest <= self.shortest
+            if newest and not self.by_rows:
+                return True
+            if self._needed(piece.known(), horizon).any():
+                return True
+        return False
 
     def _needed(self, rows: Records, horizon: Horizon) -> Flags:
         """Which rows are within their windows together with one who is still to be joined."""
         needed: Flags = np.ones(len(rows), np.bool_)
         if self.by_rows:
-            needed = self._left_at(rows) > horizon.arrival
+            needed = self._left_at(rows["stream"], rows["arrival"]) > horizon.arrival
         if horizon.time != NEVER:
             windows, lists = self.join.core.lanes["window"], self._lanes(rows["stream"])
             if self.plan.windows is not None:
@@ -416,7 +437,7 @@ class DiskSpill(Component):
         """Take a partition into memory again if there is room for all of it."""
         room = self._room() - self._part(FREED)
         partition = self.aside.of[number]
-        if (room <= 0).any() or self._needed_of(partition) > room.sum(dtype=float):
+        if self._needed_of(partition) > room.sum(dtype=float):
             return
         known = self.aside.known(partition.joined)
         needed = self._needed(known, self._horizon(partition))
@@ -488,13 +509,12 @@ class DiskSpill(Component):
         Args:
             exactly: all of them, not only where all of a piece are so.
         """
-        windows = self.join.core.lanes["window"]
-        shortest, longest = int(windows.min()), int(windows.max())
         gone: list[Records] = []
         noted = self.router.noted[: self.router.numbers[NOTED]]
         oldest, first = np.full((2, PARTITIONS), BOUNDLESS, np.int64)
-        np.minimum.at(oldest, noted["hash"] & LOWEST, noted["time"])
-        np.minimum.at(first, noted["hash"] & LOWEST, noted["arrival"])
+        if len(noted):
+            np.minimum.at(oldest, noted["hash"] & LOWEST, noted["time"])
+            np.minimum.at(first, noted["hash"] & LOWEST, noted["arrival"])
         for number, partition in enumerate(self.aside.of):
             time, arrival = self._horizon(partition)
             time, arrival = min(time, int(oldest[number])), min(arrival, int(first[number]))
@@ -502,9 +522,9 @@ class DiskSpill(Component):
                 continue
             kept = []
             for piece in partition.joined:
-                if time != NEVER and time - piece.newest > longest:
+                if time != NEVER and time - piece.newest > self.longest:
                     gone.append(piece.known())
-                elif self.by_rows or (exactly and time - piece.oldest > shortest):
+                elif self.by_rows or (exactly and time - piece.oldest > self.shortest):
                     kept += piece.only(self._needed(piece.known(), Horizon(time, arrival)), gone)
                 else:
                     kept.append(piece)
@@ -521,16 +541,14 @@ class DiskSpill(Component):
         time = block.time
         latest = np.maximum.accumulate(np.append(self.latest, time))
         self.latest = int(latest[-1])
-        self._noted(overtaken=self.figures.overtaken + int((time < latest[:-1]).sum()))
+        self.figures["overtaken"] += int((time < latest[:-1]).sum())
         if block.payload is self.aside.payload and len(time):
             delays = int(self.join.core.numbers[NEWEST]) - time
-            results = self.figures.results + len(time)
-            total = self.figures.delay * self.figures.results + float(delays.sum())
-            longest = max(self.figures.longest_delay, int(delays.max()))
-            self._noted(results=results, delay=total / results, longest_delay=longest)
-
-    def _noted(self, **figures: Any) -> None:
-        self.figures = replace(self.figures, **figures)
+            figures = self.figures
+            total = figures["delay"] * figures["results"] + float(delays.sum())
+            figures["results"] += len(time)
+            figures["delay"] = total / figures["results"]
+            figures["longest_delay"] = max(figures["longest_delay"], int(delays.max()))
 
     @property
     def budget_in_words(self) -> str:
@@ -549,13 +567,13 @@ class DiskSpill(Component):
     def account(self) -> Spilled:
         """What is on disk, and what came from there."""
         disk = self.aside.disk
-        return replace(
-            self.figures,
-            rows=self.aside.rows + int(self.router.numbers[NOTED]),
-            nbytes=disk.nbytes,
-            most_bytes=disk.most,
-            written=disk.written,
-        )
+        now = {
+            "rows": self.aside.rows + int(self.router.numbers[NOTED]),
+            "nbytes": disk.nbytes,
+            "most_bytes": disk.most,
+            "written": disk.written,
+        }
+        return Spilled(**(self.figures | now))
 
     def shed_by(self, shed: int) -> dict[str, int]:
         """For which reasons how many rows were shed: a deadline, or a throttle."""
@@ -579,7 +597,7 @@ class DiskSpill(Component):
         """What is on disk; a checkpoint refers to files."""
         return self.aside.saved() | {
             "secret": [int(word) for word in self.join.ingest.secret],
-            "figures": asdict(self.figures),
+            "figures": dict(self.figures),
             "latest": self.latest,
             "credit": self.credit,
             "on disk": self.on_disk.tolist(),
@@ -602,7 +620,7 @@ class DiskSpill(Component):
         """Go on with the files that a checkpoint refers to."""
         self.aside.go_on(said)
         self.entered = entered.astype(ENTERED)
-        self.figures = Spilled(**said["figures"])
+        self.figures = asdict(Spilled()) | said["figures"]
         self.latest, self.credit = said["latest"], said["credit"]
         self.on_disk[:] = said["on disk"]
         self.router.spilled[said["spilled"]] = True

@@ -70,6 +70,19 @@ AWAY = np.dtype(
 part of its input. Its size is 1, or where the budget is in bytes those that it takes in memory."""
 LARGEST = np.iinfo(np.int32).max
 
+PIECE = np.dtype(
+    [
+        ("start", np.int64),
+        ("end", np.int64),
+        ("taken", np.int64),
+        ("oldest", np.int64),
+        ("newest", np.int64),
+        ("first", np.int64),
+    ]
+)
+"""The rows of a partition that go to disk at once: from where to where they stand, what they take
+of a budget, their least and largest times, and the arrival number of the first."""
+
 ENTERED = np.dtype([("arrival", np.int64), ("stream", np.int64)])
 """A row that entered a row window."""
 
@@ -252,7 +265,15 @@ def _forget_all(core):  # type: ignore[no-untyped-def]
 
 
 @loop
-def arrange(rows, told_apart, starts, firsts, filled, arranged, places):  # type: ignore[no-untyped-def]
+def measure(rows, told_apart, pieces, inputs):  # type: ignore[no-untyped-def]
+    """Count the rows of each partition, in `end`, and of each input."""
+    for i in range(rows.size):
+        pieces[partition_of(rows[i].hash)].end += 1
+        inputs[0 if told_apart else rows[i].stream] += 1
+
+
+@loop
+def arrange(rows, told_apart, pieces, firsts, filled, arranged, places):  # type: ignore[no-untyped-def]
     """Put rows in the order of their partitions; those of a partition stay in their order.
 
     Users' rows stay in their order, too: they are copied one after the other.
@@ -260,7 +281,7 @@ def arrange(rows, told_apart, starts, firsts, filled, arranged, places):  # type
     Args:
         rows: as they came.
         told_apart: whether a single input holds the rows of all streams.
-        starts: for each partition where its rows begin, which is moved on to where they end.
+        pieces: for each partition where its rows begin; the rest is said, `end` as it is reached.
         firsts: for each input where its rows begin among the places.
         filled: for each input 0, which is moved on to how many rows it has.
         arranged: room for the rows; each knows then where its user's row stands in its input.
@@ -268,13 +289,44 @@ def arrange(rows, told_apart, starts, firsts, filled, arranged, places):  # type
     """
     for i in range(rows.size):
         partition = partition_of(rows[i].hash)
-        to = starts[partition]
-        starts[partition] = to + 1
+        to = pieces[partition].end
+        if to == pieces[partition].start:
+            pieces[partition].first = rows[i].arrival
+            pieces[partition].oldest = pieces[partition].newest = rows[i].time
+        pieces[partition].end = to + 1
+        pieces[partition].taken += rows[i].size
+        pieces[partition].oldest = min(pieces[partition].oldest, rows[i].time)
+        pieces[partition].newest = max(pieces[partition].newest, rows[i].time)
         arranged[to] = rows[i]
         origin = 0 if told_apart else rows[i].stream
         places[firsts[origin] + filled[origin]] = rows[i].payload
         arranged[to].payload = filled[origin]
         filled[origin] += 1
+
+
+@loop
+def read_back(known, base, to_do, start, batch, arrivals, tasks):  # type: ignore[no-untyped-def]
+    """Put rows of a piece from disk into a batch.
+
+    Args:
+        known: what is known of them.
+        base: what is added to the places of users' rows in their file.
+        to_do: what is to be done with each.
+        start: where they begin in the batch.
+        batch: which has room for them.
+        arrivals: room for their arrival numbers.
+        tasks: room for what is to be done with them.
+    """
+    for i in range(known.size):
+        to = start + i
+        batch.stream[to] = known[i].stream
+        batch.time[to] = known[i].time
+        batch.hash[to] = known[i].hash
+        batch.payload[to] = base + known[i].payload
+        if batch.importance.size > 0:
+            batch.importance[to] = known[i].importance
+        arrivals[to] = known[i].arrival
+        tasks[to] = to_do
 
 
 @loop
