@@ -53,7 +53,7 @@ def exact(a: pa.Table, b: pa.Table) -> Counter:
 @pytest.mark.parametrize("lost", ["nothing", "worker", "batch"])
 def test_nothing_is_lost_or_made_twice(lost: str, tmp_path, monkeypatch) -> None:
     """Workers forget, and batches are done again from the state store as it was."""
-    monkeypatch.setattr(store, "PART", 700)  # so that files have several parts
+    monkeypatch.setattr(store, "FILE_PART", 700)  # so that files have several parts
     parts = [(rows(1, 60, 60 * batch), rows(2, 60, 60 * batch)) for batch in range(20)]
     plan = joined(tmp_path / "disk").plan({"a": parts[0][0].schema, "b": parts[0][1].schema})
     handle, made, files = Handle(), Counter(), 0

@@ -54,9 +54,12 @@ HEAD = (-1, 0, 0)
 """The key of the head's first part; what it is about is the token and where the rest is."""
 _LOG = "log"
 """Where the head says how to read the log of the arrays."""
-PART = 1 << 18
-"""Bytes that are written at once: Java's memory takes large arrays badly. Where a part belongs in a
-file of spilled rows follows from it, so that it has to stay what it is."""
+PART = 448 << 10
+"""Bytes that are written at once: each part is a message to Java, whose memory takes arrays badly
+that are larger than half a region of its garbage collector, 512 KB where it has 1 GB."""
+FILE_PART = 1 << 18
+"""The same for files of spilled rows. Where a part belongs in its file follows from it, so that it
+has to stay what it is."""
 CARRIED = 1 << 16
 """Bytes that the head's value carries along at most."""
 _BUNDLE = -4
@@ -270,7 +273,7 @@ class Store:
                 log = ArrayLog.from_saved(left[1].head.numbers[_LOG], head_of(join).arrays)
                 return Live(join, plan, cached, version, placed, log)
         folder = CacheFolder.create(lineage)
-        files = None if plan.spill is None else StoredFiles(plan, PART)
+        files = None if plan.spill is None else StoredFiles(plan, FILE_PART)
         snapshot = self._read(folder, plan, files)
         log = ArrayLog.from_saved(snapshot.head.numbers[_LOG], snapshot.head.arrays)
         if files is not None:
@@ -360,15 +363,18 @@ class Store:
         written = 0
         for name in files.keys() - known:
             with pa.memory_map(str(files[name])) as file:
-                written += self._write(state.placed, name, file.read_buffer())
+                written += self._write(state.placed, name, file.read_buffer(), FILE_PART)
         return written
 
-    def _write(self, placed: Placed, name: SegmentName, blob: pa.Buffer) -> int:
-        """Write bytes in parts; returns how many they are."""
-        starts = range(0, blob.size, PART)
+    def _write(
+        self, placed: Placed, name: SegmentName, blob: pa.Buffer, size: int | None = None
+    ) -> int:
+        """Write bytes in parts of a size; returns how many they are."""
+        size = size or PART
+        starts = range(0, blob.size, size)
         placed.parts[name] = len(starts)
         for part, start in enumerate(starts):
-            some = blob.slice(start, min(PART, blob.size - start))
+            some = blob.slice(start, min(size, blob.size - start))
             if (*name, part) != HEAD:  # which is written last, with what it is about
                 self.state.updateValue((*name, part), ("", some.to_pybytes()))
         return blob.size  # type: ignore[no-any-return]
