@@ -178,6 +178,14 @@ def test_the_stored_verdicts_are_those_that_the_docs_quote(pytestconfig):
     assert network == with_parts(network, keeping.network_of(stored))
 
 
+def test_a_stored_claim_that_fails_names_the_readings_tried():
+    for paper in page.stored_verdicts().values():
+        for figure in paper["figures"]:
+            for claim in map(Claim.from_json, figure["claims"]):
+                if not (claim.ours or any(outcome.holds for outcome in claim.outcomes)):
+                    assert claim.readings.startswith("tried: "), claim.says
+
+
 def test_a_run_that_is_kept_takes_the_place_of_its_figures(tmp_path, paper, monkeypatch):
     monkeypatch.setattr(keeping, "PAPERS", {"a": "of tests"})
     monkeypatch.setattr(keeping, "lab_module", lambda name: SimpleNamespace(PAPER=paper))
