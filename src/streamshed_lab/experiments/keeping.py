@@ -1,9 +1,9 @@
 """Keep a run: `python -m streamshed_lab.experiments.keeping results/verdicts.json`.
 
 Figures of the run take the place of those that were kept before; figures that were not run stay as
-they are, with their own commits and dates. A quick run does not take the place of a full one,
-unless that is of other claims. Then docs/papers.md is written from what is kept, and the table of
-docs/network.md.
+they are, with their own commits and dates. A quick run takes the place of a full one only if it has
+claims, or readings of them, that the full one has not. Then docs/papers.md is written from what is
+kept, and the table of docs/network.md.
 """
 
 from __future__ import annotations
@@ -67,8 +67,16 @@ def _replaces(one: Record, other: Record | None) -> bool:
     """Whether a figure takes the place of another: not if it is quick, and the other is as new."""
     if other is None or not one["quick"] or other["quick"]:
         return True
-    said = [[claim["says"] for claim in figure["claims"]] for figure in (one, other)]
-    return said[0] != said[1]
+    return not _asked(one) <= _asked(other)
+
+
+def _asked(figure: Record) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+    """The claims of a figure, each with a reading that was tried."""
+    return {
+        (claim["says"], frozenset(outcome["reading"].items()))
+        for claim in figure["claims"]
+        for outcome in claim["outcomes"]
+    }
 
 
 def page_of(kept: Record) -> str:

@@ -22,8 +22,11 @@ from streamshed_lab.experiments.verdicts import Claim, Tally, tally
 
 STORED = Path(__file__).parents[1] / "verdicts.json"
 """The verdicts that are kept, in the repository."""
-COUNTS = ("paper", "claims", "hold as first read", "hold under the best single reading")
-COUNTS += ("hold under some reading", "cells", "run")
+COUNTS = (
+    *("paper", "claims", "hold as first read", "hold under the best single reading"),
+    *("hold under some reading", "cells", "run"),
+)
+"""The columns of how many claims of each paper hold."""
 COLUMNS = 3
 """Panels of a chart side by side."""
 

@@ -56,6 +56,14 @@ def test_real_traces(tiny, tmp_path):
     assert [claim.figure for claim in claims] == ["11", "11"]
 
 
+def test_real_traces_are_left_out_where_there_are_none(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("STREAMSHED_DATA", str(tmp_path / "nowhere"))
+    (claim,) = existence.run(tmp_path, quick=True, figures=[11])
+    assert not claim.holds
+    assert claim.measured == "Not measured."
+    assert "nowhere" in claim.why
+
+
 def test_the_space_formulas_give_the_papers_numbers(tmp_path):
     (claim,) = existence.run(tmp_path, figures=["space"])
     assert claim.holds_under({"bytes": "by the formulas"})

@@ -178,13 +178,22 @@ def test_the_stored_verdicts_are_those_that_the_docs_quote(pytestconfig):
     assert network == with_parts(network, keeping.network_of(stored))
 
 
+def test_a_stored_claim_that_fails_names_the_readings_tried():
+    for paper in page.stored_verdicts().values():
+        for figure in paper["figures"]:
+            for claim in map(Claim.from_json, figure["claims"]):
+                if not (claim.ours or any(outcome.holds for outcome in claim.outcomes)):
+                    assert claim.readings.startswith("tried: "), claim.says
+
+
 def test_a_run_that_is_kept_takes_the_place_of_its_figures(tmp_path, paper, monkeypatch):
     monkeypatch.setattr(keeping, "PAPERS", {"a": "of tests"})
     monkeypatch.setattr(keeping, "lab_module", lambda name: SimpleNamespace(PAPER=paper))
     stored, run = (tmp_path / name for name in ("kept.json", "run.json"))
 
-    def keep(quick, says):
-        monkeypatch.setattr(sys.modules[__name__], "CLAIMS", [judge("5", says, "", {"": True})])
+    def keep(quick, says, said=""):
+        claim = judge("5", says, "", {said: True})
+        monkeypatch.setattr(sys.modules[__name__], "CLAIMS", [claim])
         paper.record("5", tmp_path / "a", quick=quick, again=True)
         page.write_verdicts(
             run, page.verdicts(page.read_records(tmp_path, {"a": paper}), {"a": paper})
@@ -197,6 +206,8 @@ def test_a_run_that_is_kept_takes_the_place_of_its_figures(tmp_path, paper, monk
     assert keep(False, "a beats b") == (False, "a beats b")
     assert keep(True, "a beats b") == (False, "a beats b")  # a quick run does not replace it
     assert keep(True, "b beats a") == (True, "b beats a")  # but one of other claims does
+    assert keep(False, "b beats a") == (False, "b beats a")
+    assert keep(True, "b beats a", NEAR) == (True, "b beats a")  # or of other readings
     assert "| Figure 5 | b beats a | holds |" in (tmp_path / "papers.md").read_text(
         encoding="utf-8"
     )

@@ -18,8 +18,8 @@ from streamshed_lab.experiments.snjoin.running import Arrivals, sensor_join, sen
 from streamshed_lab.workloads import traces
 
 TINY = snjoin.Scale(
-    running.Scale((2, 3), (20, 40), minutes=2, tuples=2_000, readings=400, rounds=1),
-    spilling.Scale(streams=(2, 3), rows=600, seeds=(1,), rounds=1),
+    running.Scale((2, 3), (20, 40), minutes=2, tuples=2_000, outputs=800, readings=400, rounds=1),
+    spilling.Scale(streams=(2, 3), rows=600, seeds=(1,), rounds=1, staged=(2,), staged_rows=300),
     field.Scale(
         sizes=(200, 1_000), swept=(200,), seconds=12.0, warm_up=6.0, seeds=(1,), sweeps=(1,)
     ),
@@ -49,14 +49,19 @@ def test_the_table_of_features_is_found_by_trying(tmp_path):
     assert "| scalability | x | x | ✓ | ✓✓ |" in claim.measured
 
 
+@pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("kind", [MJoin, XJoinTree])
-def test_baselines_that_are_rearranged_make_the_same_results(kind):
+def test_baselines_that_are_rearranged_make_the_same_results(kind, one_by_one, monkeypatch):
+    times = []
+    rearrange = kind.rearrange
+    monkeypatch.setattr(kind, "rearrange", lambda *said: times.append(1) or rearrange(*said))
     some = sensors(30, 30 * 200, changes=10)
     tuples = Arrivals.of(sensor_join(), {"readings": some.table()})
     assert len(some.lives()[0]) > 30
     expected = variable.timed(tuples, tuples.operator())[1]
     assert expected > 0
-    assert variable.changing(tuples, some, kind)[1] == expected
+    assert variable.changing(tuples, some, kind, one_by_one)[1] == expected
+    assert len(times) > 5 if one_by_one else 1 <= len(times) <= 5
 
 
 def test_real_sensors_are_left_out_where_there_are_none(monkeypatch, tmp_path):

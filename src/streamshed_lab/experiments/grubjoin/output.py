@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 from streamshed_lab.experiments.grubjoin.charging import (
     NOTHING,
@@ -149,7 +149,7 @@ def _improvements(
     name: str,
     runs: list[Row],
     by: list[str],
-    said: Mapping[tuple[object, str], float],
+    said: Mapping[tuple[Any, str], float],
 ) -> tuple[str, dict[tuple[object, ...], float]]:
     """Write tables and charts of runs; returns a table in words, and the mean improvements.
 
