@@ -159,9 +159,9 @@ class JoinProcessor(StatefulProcessor):
             "importance": ledger.importance,
             "spilled": _spilled(ledger),
         }
-        paced = [ledger.throttle, ledger.capacity, ledger.harvest]
-        told["paced"] = None if ledger.throttle is None else paced
-        yield made(rows=blob, counts=counts, **told)
+        pace = [ledger.throttle, ledger.capacity, ledger.harvest]
+        paced = None if ledger.throttle is None else pace
+        yield made(rows=blob, counts=counts, paced=paced, **told)
 
     def results(
         self,
