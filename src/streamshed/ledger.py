@@ -20,6 +20,7 @@ _MOST_SHOWN = 20
 
 MANY_LATE = 10
 """Late rows from which on something is said of them."""
+NOT_ESTIMATED = "missed results are not estimated"
 _VAGUE = 0.5
 """The width of an interval of the recall from which on it says little."""
 
@@ -237,7 +238,7 @@ class Ledger:
             if self.recall is not None and self.recall.high - self.recall.low > _VAGUE:
                 lines.append("the sample is too small to say more: see .estimate(rate=…)")
         elif self.missed is None and any(stream.shed for stream in self.accounts.values()):
-            lines.append("missed results are not estimated")
+            lines.append(NOT_ESTIMATED)
         if self.missed_lately is not None and self.missed_lately.high > 0:
             lines.append(f"lately {self.missed_lately} results missed")
         if self.keys is not None and self.keys.made != self.keys.exact:

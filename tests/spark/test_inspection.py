@@ -42,7 +42,8 @@ def test_a_checkpoint_tells_what_the_join_holds(spark, files):
         shard: rows - part for (shard, rows), part in zip(held.items(), (6, 5), strict=True)
     }
     assert set(found.evicted_by(1000).values()) == {0}
-    assert "in each of 2 shards" in str(found)
+    assert "budget 20 rows of all streams together in each of 2 shards" in str(found)
+    assert "not estimated" not in str(found)  # a checkpoint does not say
     assert "total" in found.about["budget"]
     assert "oldest row" in str(found)
 

@@ -17,8 +17,9 @@ from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.restore import CORE, stored_rows
 from streamshed.errors import InputError
 from streamshed.kernels.core import FATES, RESULTS
-from streamshed.ledger import Ledger, StreamLedger
+from streamshed.ledger import NOT_ESTIMATED, Ledger, StreamLedger
 from streamshed.shards import parts_of
+from streamshed.sizes import rounded
 from streamshed.spark.deferred import STATE
 from streamshed.spark.store import snapshot_of
 
@@ -100,7 +101,7 @@ class Inspection:
         each = f" in each of {len(self.shards)} shards" if len(self.shards) > 1 else ""
         lines = [
             f"{self.about['streams']}: key {self.about['key']}, "
-            f"budget {self.about['budget']}{each}, policy {self.about['policy']}",
+            f"budget {_budget(self.about)}{each}, policy {self.about['policy']}",
             f"{self.rows:,} rows, {self.state_bytes:,} bytes in the state store",
         ]
         heads = ["shard", "stream", "rows", "bytes", "oldest row"]
@@ -116,7 +117,31 @@ class Inspection:
         if self.keys:
             lines.append("heaviest keys, by hash")
             lines += [f"  {key}  {rows:,} rows" for key, rows in self.keys]
-        return "\n".join([*lines, str(self.ledger)])
+        # Whether they are is not known: estimates are in the progress of the query.
+        told = [line for line in str(self.ledger).splitlines() if line != NOT_ESTIMATED]
+        return "\n".join([*lines, *told])
+
+
+def _budget(about: Mapping[str, str]) -> str:
+    """The budget in words, from those of the state.
+
+    Examples:
+        >>> _budget({"streams": "a, b", "budget": "[None, None], total 500"})
+        '500 rows of all streams together'
+        >>> _budget({"streams": "a, b", "budget": "[20, None], total None"})
+        '20 rows of a'
+        >>> _budget({"streams": "a, b", "budget": "[None, None], total None, memory 2000000"})
+        '2.0 MB'
+    """
+    rows, _, rest = about["budget"].partition(", total ")
+    total, _, memory = rest.partition(", memory ")
+    if memory:
+        return rounded(int(memory))
+    if total != "None":
+        return f"{int(total):,} rows of all streams together"
+    streams = zip(about["streams"].split(", "), ast.literal_eval(rows), strict=False)
+    own = [f"{rows:,} rows of {stream}" for stream, rows in streams if rows is not None]
+    return ", ".join(own) or "none"
 
 
 def inspect(spark: SparkSession, checkpoint: str) -> list[Inspection]:

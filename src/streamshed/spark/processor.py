@@ -160,10 +160,10 @@ class JoinProcessor(StatefulProcessor):
             "importance": ledger.importance,
             "spilled": _spilled(ledger),
         }
-        paced = [ledger.throttle, ledger.capacity, ledger.harvest]
-        told["paced"] = None if ledger.throttle is None else paced
+        pace = [ledger.throttle, ledger.capacity, ledger.harvest]
+        paced = None if ledger.throttle is None else pace
         end_task(received)
-        yield made(rows=blob, counts=counts, **told)
+        yield made(rows=blob, counts=counts, paced=paced, **told)
 
     def results(
         self,
