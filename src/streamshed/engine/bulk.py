@@ -321,14 +321,15 @@ class Bulk:
         size = _rows_of(groups)
         bits = min(MOST_BITS, max(1, (size // self.part).bit_length()))
         spans = [*self._spans(groups)]
-        counts = np.zeros((len(spans), 1 << bits), np.int64)
+        by_turns = np.zeros((len(spans), 2, 1 << bits), np.int64)
 
         def count(i: int) -> None:
             runs, starts, ends = spans[i]
             for run, start, end in zip(runs, starts, ends, strict=True):
-                count_parts(run.hash[start:end], bits, counts[i])
+                count_parts(run.hash[start:end], bits, by_turns[i])
 
         self.map(count, range(len(spans)))
+        counts = by_turns.sum(axis=1)
         # The rows of a part stand by span, so that the spans can be put there side by side.
         places = np.concatenate([[0], np.cumsum(counts.T.ravel())])
         begins = places[:-1].reshape(1 << bits, -1).T.copy()
@@ -439,10 +440,10 @@ def key_words(lanes: int) -> int:
 
 @loop
 def count_parts(hashed, bits, counts):  # type: ignore[no-untyped-def]
-    """Count the rows of each part."""
+    """Count the rows of each part, in two rows of counts by turns: one waits for the other."""
     shift = np.uint64(64 - bits)
     for i in range(hashed.size):
-        counts[np.int64(hashed[i] >> shift)] += 1
+        counts[i & 1, np.int64(hashed[i] >> shift)] += 1
 
 
 @loop
@@ -461,25 +462,35 @@ def put_in_parts(runs, race, rank, bits, begins, time, stream, keys, rows):  # t
         rows: takes what else there is of rows by part.
     """
     shift = np.uint64(64 - bits)
+    if runs.starts.size == 1:
+        for row in range(runs.starts[0], runs.ends[0]):
+            _put(runs.columns[0], row, rank, shift, begins, time, stream, keys, rows)
+            rank += 1
+        return
     end = rank + begin_race(race, runs)
     while rank < end:
         for i in range(find_order(race, runs, end - rank)):
             run = np.int64(race.next[i])
             row = take_row(race, run)
-            columns = runs.columns[run]
-            hashed = np.uint64(long_at(columns[HASH], row))
-            own, own_time = int_at(columns[STREAM], row), long_at(columns[TIME], row)
-            stream[rank] = own
-            time[rank] = own_time
-            part = np.int64(hashed >> shift)
-            place = begins[part]
-            begins[part] = place + 1
-            keys[place].hash = hashed
-            keys[place].time = own_time
-            rows[place].payload = long_at(columns[PAYLOAD], row)
-            rows[place].rank = rank
-            rows[place].stream = own
+            _put(runs.columns[run], row, rank, shift, begins, time, stream, keys, rows)
             rank += 1
+
+
+@kernel
+def _put(columns, row, rank, shift, begins, time, stream, keys, rows):  # type: ignore[no-untyped-def]
+    """Put a row of a run into its part."""
+    hashed = np.uint64(long_at(columns[HASH], row))
+    own, own_time = int_at(columns[STREAM], row), long_at(columns[TIME], row)
+    stream[rank] = own
+    time[rank] = own_time
+    part = np.int64(hashed >> shift)
+    place = begins[part]
+    begins[part] = place + 1
+    keys[place].hash = hashed
+    keys[place].time = own_time
+    rows[place].payload = long_at(columns[PAYLOAD], row)
+    rows[place].rank = rank
+    rows[place].stream = own
 
 
 @loop
@@ -692,25 +703,37 @@ def count_rows(core, time, stream, known, windows, expired, tally):  # type: ign
         expired: for each window up to where the rows of its streams have expired.
         tally: by stream and `ENTERED`, `GONE` and `MOST`, what became of rows.
     """
+    window = np.int64(0)
+    gone = expired[0]
     for i in range(known, time.size):
         own = np.int64(stream[i])
         advance_stream(core, own, trusted_time(core, own, time[i]))
         # The other windows' rows are counted when a row of theirs comes.
-        _expire(core, time, stream, i, windows, windows.of[own], expired, tally)
+        if windows.of[own] != window:
+            expired[window] = gone
+            window = windows.of[own]
+            gone = expired[window]
+        gone = _expire(core, time, stream, i, windows, window, gone, tally)
         tally[own, ENTERED] += 1
         tally[own, MOST] = max(tally[own, MOST], tally[own, ENTERED] - tally[own, GONE])
-    for window in range(windows.lengths.size):
-        _expire(core, time, stream, time.size, windows, window, expired, tally)
+    expired[window] = gone
+    for other in range(windows.lengths.size):
+        expired[other] = _expire(
+            core, time, stream, time.size, windows, other, expired[other], tally
+        )
 
 
 @kernel
-def _expire(core, time, stream, end, windows, window, expired, tally):  # type: ignore[no-untyped-def]
-    """Count the rows of a window's streams that the clock has left behind."""
+def _expire(core, time, stream, end, windows, window, i, tally):  # type: ignore[no-untyped-def]
+    """Count the rows of a window's streams that the clock has left behind, from a row on.
+
+    Returns:
+        The first row that it has not.
+    """
     clock = core.numbers[CLOCK]
     if clock == NEVER:
-        return
+        return i
     oldest = clock - windows.lengths[window] - core.settings.late
-    i = expired[window]
     if i + 2 < end:
         # Mostly a row or two: how many cannot be foretold, so that these are no branches.
         one, two = time[i] < oldest, time[i + 1] < oldest
@@ -722,4 +745,4 @@ def _expire(core, time, stream, end, windows, window, expired, tally):  # type: 
         own = np.int64(stream[i])
         tally[own, GONE] += np.int64(windows.of[own] == window)
         i += 1
-    expired[window] = i
+    return i
