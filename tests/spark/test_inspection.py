@@ -49,5 +49,5 @@ def test_a_checkpoint_tells_what_the_join_holds(spark, files):
 
 
 def test_what_is_no_checkpoint_is_refused(spark, tmp_path):
-    with pytest.raises(ss.InputError, match="holds no state of a join"):
+    with pytest.raises(ss.InputError, match="holds no state of a join; give the folder that"):
         inspect(spark, str(tmp_path))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MOST_KEYS = 10
+_REMEDY = "give the folder that the query was started with, of which at least one batch is done"
 _KEPT = 1000
 """Keys that each shard tells of."""
 
@@ -162,12 +163,11 @@ def inspect(spark: SparkSession, checkpoint: str) -> list[Inspection]:
     except PySparkException as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"the checkpoint {checkpoint!r} cannot be read ({reason}); give the folder that the "
-            "query was started with, of which at least one batch is done"
+            f"the checkpoint {checkpoint!r} cannot be read ({reason}); {_REMEDY}"
         ) from error
     joins = [one for one in shown if one is not None]
     if not joins:
-        raise InputError(f"the checkpoint {checkpoint!r} holds no state of a join")
+        raise InputError(f"the checkpoint {checkpoint!r} holds no state of a join; {_REMEDY}")
     return joins
 
 
