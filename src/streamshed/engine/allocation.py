@@ -136,11 +136,12 @@ def enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
 
 
 def directory(keys: int) -> int:
-    """The size of a directory for so many keys: a power of two, at most two thirds full.
+    """The size of a directory for so many keys: a power of two, at most four fifths full.
 
     It grows with the keys, not with the room: a sparse directory costs a cache miss for each row.
+    Rows mostly share keys, so that it is seldom as full as that.
     """
-    return 1 << int(keys * 1.5 + 1).bit_length()
+    return 1 << int(keys * 1.25 + 1).bit_length()
 
 
 def roomier(core: Core, shape: Shape, memory: Memory, prefix: str) -> Core:

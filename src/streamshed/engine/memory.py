@@ -112,6 +112,6 @@ def _shape(plan: Plan, rows: int) -> Shape:
         shape,
         rows=rows,
         keys=rows + 1,
-        table=3 * rows,  # at most: a directory doubles when it is two thirds full
+        table=3 * rows,  # an upper bound: a directory for keys that may be as many has up to 2.5
         held=-(-rows // shape.pools) if plan.bounded else 0,
     )

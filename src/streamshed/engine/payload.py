@@ -71,12 +71,12 @@ class Payload:
         if (present == present[0]).all():
             rows = self.segments[int(present[0])].select(schema.names)
             return rows.take(pa.array(places & PLACE_OFFSET, mask=absent if missing else None))
-        columns = {} if missing else self._gathered(places, schema)
-        others = pa.schema([column for column in schema if column.name not in columns])
+        taken = {} if missing else self._gathered(places, schema)
+        others = pa.schema([column for column in schema if column.name not in taken])
         if len(others):
             rows = self._by_segment(places, others)
-            columns |= dict(zip(others.names, rows.columns, strict=True))
-        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+            taken |= dict(zip(others.names, rows.columns, strict=True))
+        return pa.RecordBatch.from_arrays([taken[name] for name in schema.names], schema=schema)
 
     def _gathered(self, places: Places, schema: pa.Schema) -> dict[str, pa.Array]:
         """The columns of numbers and the like without nulls, at places of several segments."""

@@ -11,13 +11,14 @@ import numpy.typing as npt
 from streamshed.errors import SpecError
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
-from streamshed.kernels.core import NONE, Field
+from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.heap import heap_restore
 from streamshed.kernels.pool_rows import add_member, put_member
 from streamshed.kernels.table import (
     find_key,
     home_shift,
     key_count,
+    key_head,
     key_per_byte,
     lane_of,
     pool_of,
@@ -26,6 +27,7 @@ from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
     entry_of,
+    known_standing,
     lowest_value,
     value_changed,
     value_precedes,
@@ -90,7 +92,7 @@ class Frequency(ValuePolicy):
                 " rows for each byte in all windows; use scope='join'"
             )
 
-    def layout(self, shape: object) -> dict[str, Field]:
+    def layout(self, shape: Shape) -> dict[str, Field]:
         """Heaps of values, and what they are counted in."""
         return super().layout(shape) | {"by_window": Field("once", np.int64)}
 
@@ -114,6 +116,13 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return lowest_value(policy, core, pool, arrival)
 
 
+@implements(known_standing, FrequencyState)
+def _known_standing(policy, core, row):  # type: ignore[no-untyped-def]
+    if policy.by_window[0] == 0:
+        return policy.standing.dtype.type(_standing(core, core.rows[row].key))
+    return policy.standing[entry_of(core, row)]
+
+
 @implements(hooks.queue_priority, FrequencyState)
 def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     key = find_key(core, batch.hash[i], home_shift(core.table))
@@ -121,23 +130,24 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
         return 0.0
     if policy.by_window[0] == 0:
         return np.float64(key_count(core, key))
-    entry = key * core.settings.lanes + lane_of(core, batch.stream[i])
-    return 0.0 if policy.place[entry] == NONE else np.float64(policy.standing[entry])
+    entry = key_head(core, key, lane_of(core, batch.stream[i]))
+    if entry == NONE or policy.place[entry] == NONE:
+        return 0.0
+    return np.float64(policy.standing[entry])
 
 
 @kernel
 def _enter(policy, core, row):  # type: ignore[no-untyped-def]
     """Count a row of a key that is in the table already."""
-    key, entry = core.rows[row].key, entry_of(core, row)
-    known = policy.place[entry] != NONE
+    key = core.rows[row].key
     if policy.by_window[0] == 0:
         enter_value(policy, core, row, _standing(core, key))
         value_changed(policy, core, key, _standing(core, key))
-    elif known:
-        policy.standing[entry] += 1
-        heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
-    else:
-        enter_value(policy, core, row, 1.0)
+        return
+    enter_value(policy, core, row, 0.0)
+    entry = entry_of(core, row)
+    policy.standing[entry] += 1
+    heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
 
 
 @implements(hooks.on_insert, FrequencyState)
@@ -152,7 +162,7 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     value_removed(policy, core, row)
     if policy.by_window[0] == 0:
         value_changed(policy, core, key, _standing(core, key))
-    elif policy.place[entry] != NONE:
+    elif entry != NONE:
         policy.standing[entry] -= 1
         heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
 

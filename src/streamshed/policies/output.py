@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
-from streamshed.kernels.core import NONE, Field
+from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.pool_rows import put_member
 from streamshed.kernels.table import find_key, home_shift, key_count, key_per_byte
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
+    known_standing,
     lowest_value,
     value_changed,
     value_inserted,
@@ -23,8 +24,10 @@ from streamshed.policies.values import (
     value_removed,
 )
 
-MOST = 2**31
+MOST = 2**24
 """Results are counted up to here for a value: what has made so many is safe anyway."""
+POSITION_BITS = 31
+"""Of a mark: below the results of a row's key is its position among those that are drawn from."""
 
 
 class OutputState(NamedTuple):
@@ -56,9 +59,9 @@ class Output(ValuePolicy):
     state: ClassVar[type] = OutputState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
 
-    def layout(self, shape: object) -> dict[str, Field]:
+    def layout(self, shape: Shape) -> dict[str, Field]:
         """A count for each key besides."""
-        return super().layout(shape) | {"made": Field("key", np.int64)}
+        return super().layout(shape) | {"made": Field("key", np.uint32)}
 
 
 @kernel
@@ -81,6 +84,11 @@ def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 @implements(hooks.victim, OutputState)
 def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return lowest_value(policy, core, pool, arrival)
+
+
+@implements(known_standing, OutputState)
+def _known_standing(policy, core, row):  # type: ignore[no-untyped-def]
+    return policy.standing.dtype.type(_standing(policy, core, core.rows[row].key))
 
 
 @implements(hooks.queue_priority, OutputState)
@@ -114,13 +122,14 @@ def _on_result(policy, core, key, stream, time, pattern, members, count):  # typ
 
 @implements(hooks.mark, OutputState)
 def _mark(policy, core, row):  # type: ignore[no-untyped-def]
-    return policy.made[core.rows[row].key] << 31 | policy.position[row]
+    made = np.int64(policy.made[core.rows[row].key])
+    return made << POSITION_BITS | policy.position[row]
 
 
 @implements(hooks.on_restore, OutputState)
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
-    policy.made[key] = marked >> 31
-    put_member(policy, core, row, marked & (MOST - 1))
+    policy.made[key] = marked >> POSITION_BITS
+    put_member(policy, core, row, marked & ((1 << POSITION_BITS) - 1))
     enter_value(policy, core, row, _standing(policy, core, key))
     _bytes_changed(policy, core, key)

@@ -1,9 +1,10 @@
 """What the value-based policies share: windows that rank join values, not rows.
 
-Each pool keeps a heap of the keys present in it, by a statistic of the key. Where values hardly
-repeat, most keys stand equal, and then the papers' baselines behave like a random selection. So a
-few rows are drawn first, and the first of a lowest-standing key leaves; only if none is met does
-the heap say whose turn it is.
+Each pool keeps a heap of the keys present in it, by a statistic of the key. The newest row of a key
+in a lane stands for it there, so that all that the heap knows is kept by row: a table by key and
+lane would be empty for the most part. Where values hardly repeat, most keys stand equal, and then
+the papers' baselines behave like a random selection. So a few rows are drawn first, and the first
+of a lowest-standing key leaves; only if none is met does the heap say whose turn it is.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamshed.kernels.compiling import kernel
-from streamshed.kernels.core import NONE, Field
+from streamshed.kernels.compiling import hook, kernel
+from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.intrinsics import trailing_zeros
 from streamshed.kernels.pool_rows import add_member, drawn_member, drop_member, member_layout
@@ -30,21 +31,29 @@ class ValuePolicy(Policy):
 
     ranks_keys: ClassVar[bool] = True
 
-    def layout(self, shape: object) -> dict[str, Field]:
-        """A heap of entries (key × lanes + lane) for each pool, and its rows to draw from."""
+    def layout(self, shape: Shape) -> dict[str, Field]:
+        """A heap of the newest rows of keys for each pool, and its rows to draw from."""
+        # A count is exact in 32 bits up to 2^24; what a key has for each byte needs more of them.
+        standing = np.float64 if shape.sized else np.float32
         return {
             "items": Field("held", np.int32, None),
-            "place": Field("entry", np.int32, NONE),
+            "place": Field("row", np.int32, NONE),
             "sizes": Field("pool", np.int64),
-            "standing": Field("entry", np.float64, None),  # the key's statistic, known to the heap
-            "lot": Field("entry", np.uint32, None),  # the upper half of its number among equals
+            "standing": Field("row", standing, None),  # the key's statistic, known to the heap
+            "lot": Field("row", np.uint16, None),  # the highest bits of its number among equals
         } | member_layout()
 
 
 @kernel
 def entry_of(core, row):  # type: ignore[no-untyped-def]
-    """The entry of a row's key in its lane."""
-    return core.rows[row].key * core.settings.lanes + lane_of(core, core.rows[row].stream)
+    """The row that stands for a row's key in its lane: the newest."""
+    return key_head(core, core.rows[row].key, lane_of(core, core.rows[row].stream))
+
+
+@hook
+def known_standing(policy, core, row):  # type: ignore[no-untyped-def]
+    """The statistic of a row's key as the heap knows it: where a key has one, without a search."""
+    return policy.standing[entry_of(core, row)]
 
 
 @kernel
@@ -54,12 +63,10 @@ def lowest_value(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     word = draw(core.settings.seed, arrival)
     for _ in range(TRIES):
         row = drawn_member(policy, pool, word)
-        if policy.standing[entry_of(core, row)] == policy.standing[top]:
+        if known_standing(policy, core, row) == policy.standing[top]:
             return row
         word = mix(word + GOLDEN)
-    lanes = core.settings.lanes
-    newest = key_head(core, top // lanes, top % lanes)
-    return core.rows[newest].newer  # the ring goes on from the newest to the oldest
+    return core.rows[top].newer  # the ring goes on from the newest to the oldest
 
 
 @kernel
@@ -72,20 +79,40 @@ def value_inserted(policy, core, row, standing):  # type: ignore[no-untyped-def]
 @kernel
 def enter_value(policy, core, row, standing):  # type: ignore[no-untyped-def]
     """Enter a row's key into the heap of its pool, if it is not there."""
-    entry = entry_of(core, row)
-    if policy.place[entry] == NONE:
-        policy.standing[entry] = standing
-        policy.lot[entry] = np.uint32(_lot(core, entry) >> np.uint64(32))
-        heap_push(policy, core, pool_of(core, core.rows[row].stream), entry)
+    if entry_of(core, row) != row:
+        return  # a late one: a newer one stands for the key
+    before = np.int64(core.rows[row].older)
+    pool = pool_of(core, core.rows[row].stream)
+    if before != row and policy.place[before] != NONE:
+        _stand_in(policy, pool, before, row)
+        return
+    policy.standing[row] = standing
+    policy.lot[row] = np.uint16(_lot(core, row) >> np.uint64(48))
+    heap_push(policy, core, pool, row)
 
 
 @kernel
 def value_removed(policy, core, row):  # type: ignore[no-untyped-def]
     """Take a row out, and its key out of the heap of its pool if no row of it is left there."""
     drop_member(policy, core, row)
-    stream = core.rows[row].stream
-    if key_head(core, core.rows[row].key, lane_of(core, stream)) == NONE:
-        heap_remove(policy, core, pool_of(core, stream), entry_of(core, row))
+    if policy.place[row] == NONE:
+        return
+    pool, newest = pool_of(core, core.rows[row].stream), entry_of(core, row)
+    if newest == NONE:
+        heap_remove(policy, core, pool, row)
+    else:
+        _stand_in(policy, pool, row, newest)
+
+
+@kernel
+def _stand_in(policy, pool, row, other):  # type: ignore[no-untyped-def]
+    """Let another row stand for a key."""
+    place = policy.place[row]
+    policy.place[row] = NONE
+    policy.place[other] = place
+    policy.items[place * policy.sizes.size + pool] = other
+    policy.standing[other] = policy.standing[row]
+    policy.lot[other] = policy.lot[row]
 
 
 @kernel
@@ -95,13 +122,14 @@ def value_changed(policy, core, key, standing):  # type: ignore[no-untyped-def]
     One after the other, because entries of one key may share a heap, and a heap can be put right
     only while a single item of it is out of place.
     """
+    known = policy.standing.dtype.type(standing)
     lanes = key_lanes(core, key)
     while lanes != np.uint64(0):
         lane = np.int64(trailing_zeros(lanes))
         lanes &= lanes - np.uint64(1)
-        entry = key * core.settings.lanes + lane
-        if policy.place[entry] != NONE and policy.standing[entry] != standing:
-            policy.standing[entry] = standing
+        entry = key_head(core, key, lane)
+        if policy.place[entry] != NONE and policy.standing[entry] != known:
+            policy.standing[entry] = known
             heap_restore(policy, core, pool_of(core, lane), entry)
 
 
@@ -117,7 +145,7 @@ def value_precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _lot(core, entry):  # type: ignore[no-untyped-def]
-    """The number of a key in a lane in the draw among equals."""
-    lanes = core.settings.lanes
-    return mix(key_hash(core, entry // lanes) ^ draw(core.settings.seed, entry % lanes))
+def _lot(core, row):  # type: ignore[no-untyped-def]
+    """The number of a row's key in its lane in the draw among equals."""
+    lane = lane_of(core, core.rows[row].stream)
+    return mix(key_hash(core, core.rows[row].key) ^ draw(core.settings.seed, lane))

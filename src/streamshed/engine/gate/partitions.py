@@ -77,6 +77,11 @@ class Partition:
         """All rows of it."""
         return sum(piece.size for piece in self.pieces())
 
+    @property
+    def taken(self) -> int:
+        """What they take of a budget."""
+        return sum(piece.taken for piece in self.pieces())
+
 
 @dataclass
 class Partitions:

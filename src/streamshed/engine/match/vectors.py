@@ -107,6 +107,7 @@ def give_places(index, lanes, values, newest):  # type: ignore[no-untyped-def]
     """
     width, matrices = index.width, index.matrices
     unused = 0
+    opened = np.zeros(newest.size, np.bool_)
     for i in range(lanes.size):
         lane = lanes[i]
         at = newest[lane]
@@ -115,12 +116,12 @@ def give_places(index, lanes, values, newest):  # type: ignore[no-untyped-def]
                 unused += 1
             at = unused
             newest[lane] = at
+            opened[lane] = True
             matrices[at].lane = lane
             matrices[at].used = 0
             matrices[at].live = 0
             index.times[at * PLACES : (at + 1) * PLACES] = NEVER
             index.rows[at * PLACES : (at + 1) * PLACES] = NONE
-            index.vectors[at * PLACES * width : (at + 1) * PLACES * width] = 0
             index.lengths[at * PLACES : (at + 1) * PLACES] = 0
             _clear_blocks(index, at)
         place = at * PLACES + matrices[at].used
@@ -128,6 +129,11 @@ def give_places(index, lanes, values, newest):  # type: ignore[no-untyped-def]
         index.coming[i] = place
         for k in range(width):
             index.vectors[place * width + k] = values[i * width + k]
+    for lane in range(newest.size):
+        if opened[lane]:  # what has no row yet is multiplied too
+            at = newest[lane]
+            start = at * PLACES + matrices[at].used
+            index.vectors[start * width : (at + 1) * PLACES * width] = 0
     for i in range(0, lanes.size, 4):
         _measure(
             index,
