@@ -22,6 +22,7 @@ from oracles.workloads import NAMED_ONLY, POLICIES, generated, workloads
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
+from streamshed.engine.observe.loss import LEAST_ROOM
 from streamshed.engine.observe.state import HELD, ROOM
 from streamshed.estimates import Estimate, Share, Tally
 from streamshed.ledger import Ledger, StreamLedger
@@ -301,12 +302,11 @@ def test_a_key_that_makes_most_results_from_few_rows_is_found() -> None:
 
 
 def test_a_sample_is_smaller_where_that_is_precise_enough() -> None:
-    rng = np.random.default_rng(7)
+    rng, time = np.random.default_rng(7), np.arange(60_000)
     data = {
-        name: pa.table({"k": rng.integers(0, 20_000, 60_000), "ts": np.arange(60_000)})
-        for name in "ab"
+        name: pa.table({"k": rng.integers(0, 4_000, 60_000) + time, "ts": time}) for name in "ab"
     }
-    join = ss.join(*data).on("k").within(20_000, time="ts")
+    join = ss.join(*data).on("k").within(4_000, time="ts")
     plan = join.keep(rows=100).shed("random").plan({name: t.schema for name, t in data.items()})
     operator = build_operator(plan)
     batches = (table.combine_chunks().to_batches()[0] for table in data.values())
@@ -314,7 +314,7 @@ def test_a_sample_is_smaller_where_that_is_precise_enough() -> None:
         pass
     ledger = operator.ledger()
     numbers, capacity = operator.loss.state.numbers, operator.loss.settings.capacity
-    assert capacity // 4 <= numbers[ROOM] < capacity
+    assert LEAST_ROOM <= numbers[ROOM] < capacity
     assert numbers[HELD] <= numbers[ROOM]
     missed = join.count(data).results - ledger.results
     assert ledger.missed.low <= missed <= ledger.missed.high

@@ -71,8 +71,8 @@ HIGHEST_RANK = 40
 _TWO, _THREE = np.uint32(2), np.uint32(3)
 PRECISE = 0.03
 """The standard error, as a part of the estimate, below which the sample may be smaller."""
-SMALLER = 2
-"""How often its room may be halved."""
+LEAST_ROOM = 768
+"""The fewest entries that it has room for then: those of some heavy keys, and of others."""
 FADED = 24
 """After so many pieces of a window nothing is left in the sketch."""
 
@@ -227,7 +227,7 @@ def _resize(loss):  # type: ignore[no-untyped-def]
     if loss.settings.highest < DEEPEST:
         return  # the rate was said
     error = _error(loss) / max(1.0, loss.total[0].exact)
-    if error < PRECISE and room > capacity >> SMALLER:
+    if error < PRECISE and room >= 2 * LEAST_ROOM:
         loss.numbers[ROOM] = room // 2
     elif error > 2.0 * PRECISE and room < capacity:
         loss.numbers[ROOM] = min(capacity, 2 * room)
