@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 9
+VERSION = 10
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
 TIME = "__time"

@@ -65,7 +65,8 @@ def bytes_of_sample(plan: Plan) -> int:
     entries = entries_of_sample(plan)
     if not plan.makes_products:
         return _bytes(plan.unbounded, entries) + entries * NOTE.itemsize
-    layout = loss_layout(entries, (entries - 1).bit_length(), plan.streams)
+    bits = estimator.sketch_bits(first_shape(plan).budget, len(plan.streams))
+    layout = loss_layout(entries, bits, plan.streams)
     return first_shape(plan).nbytes(layout)
 
 

@@ -155,8 +155,17 @@ TUNED = {
     "zipf": _generated(
         lambda s: ZipfWorkload(streams=3, tuples=5_000, keys=5_000, skew=1.0, seed=s), 50.0, 100
     ),
+    "a heavy key, 4 streams": _generated(
+        lambda s: OneHeavyKey(streams=4, seconds=1_500.0, rate=25.0, share=0.002, seed=s),
+        150.0,
+        300,
+    ),
+    "a heavy key, 6 streams": _generated(
+        lambda s: OneHeavyKey(6, 1_200.0, rate=20.0, begins=0.1, share=0.0015, seed=s), 180.0, 250
+    ),
 }
-"""Keys that come once in a stream, keys of similar frequency, and keys of very different ones."""
+"""Keys that come once in a stream, keys of similar frequency, keys of very different ones, and one
+key that makes most results from few rows."""
 
 
 # -- judged: generated ----------------------------------------------------------------------------

@@ -19,9 +19,11 @@ from harness import driven, inputs, replayed, spec
 from oracles.exact import judged
 from oracles.rows import Workload
 from oracles.workloads import NAMED_ONLY, POLICIES, generated, workloads
-from streamshed.engine.build import restore_operator
+from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
+from streamshed.engine.observe.loss import LEAST_ROOM
+from streamshed.engine.observe.state import HELD, ROOM
 from streamshed.estimates import Estimate, Share, Tally
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed_lab.experiments.coverage import TUNED, coverage, runs
@@ -287,8 +289,36 @@ def later(table: pa.Table) -> pa.RecordBatch:
 
 def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
     found = list(runs(range(25), policies=["random"]))
-    # Of 75 runs at 95 % each, this many fail more often than once in ten thousand trials.
+    # Of 125 runs at 95 % each, this many fail more often than once in ten thousand trials.
     assert coverage(found) >= stats.binom.ppf(1e-4, len(found), 0.95) / len(found)
+
+
+def test_a_key_that_makes_most_results_from_few_rows_is_found() -> None:
+    """It has three rows of each of six streams in a window of 13,000 rows."""
+    heavy = {"heavy": TUNED["a heavy key, 6 streams"]}
+    found = list(runs(range(8), policies=["random"], settings=heavy))
+    assert sum(run.covered for run in found) >= 7
+    assert np.median([run.error for run in found]) < 0.1
+
+
+def test_a_sample_is_smaller_where_that_is_precise_enough() -> None:
+    rng, time = np.random.default_rng(7), np.arange(60_000)
+    data = {
+        name: pa.table({"k": rng.integers(0, 4_000, 60_000) + time, "ts": time}) for name in "ab"
+    }
+    join = ss.join(*data).on("k").within(4_000, time="ts")
+    plan = join.keep(rows=100).shed("random").plan({name: t.schema for name, t in data.items()})
+    operator = build_operator(plan)
+    batches = (table.combine_chunks().to_batches()[0] for table in data.values())
+    for _ in operator.process(merged([operator.read(i, b) for i, b in enumerate(batches)])):
+        pass
+    ledger = operator.ledger()
+    numbers, capacity = operator.loss.state.numbers, operator.loss.settings.capacity
+    assert LEAST_ROOM <= numbers[ROOM] < capacity
+    assert numbers[HELD] <= numbers[ROOM]
+    missed = join.count(data).results - ledger.results
+    assert ledger.missed.low <= missed <= ledger.missed.high
+    assert ledger.missed.high - ledger.missed.low < 0.3 * missed
 
 
 @pytest.mark.parametrize("policy", ["random", "density"])

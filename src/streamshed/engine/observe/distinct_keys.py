@@ -13,12 +13,12 @@ _MISPLACED = 2
 
 
 @kernel
-def note_key(loss, hashed, level, made):  # type: ignore[no-untyped-def]
+def note_key(loss, hashed, lot, level, made):  # type: ignore[no-untyped-def]
     """Note that a key has a result, seen at a level; or (UNSEEN) that the join made one.
 
     Keys below a depth are left out, which rises when there are too many.
     """
-    if depth_of(lot_of(loss, hashed)) >= loss.numbers[CUT]:
+    if depth_of(lot) >= loss.numbers[CUT]:
         place = _place_of(loss, hashed)
         known = loss.distinct[place]
         if known.used == 0 or known.level > level or (made and known.made == 0):

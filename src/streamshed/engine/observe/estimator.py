@@ -24,6 +24,7 @@ from streamshed.engine.observe.state import (
     FULL_AT,
     KEYS_USED,
     NEWEST,
+    ROOM,
     STEP_ENDS,
     STEPS,
     STREAMS,
@@ -57,12 +58,15 @@ from streamshed.kernels.core import (
 from streamshed.kernels.random import GOLDEN
 from streamshed.plan.plan import Plan
 
-CAPACITY = 1 << 12
+CAPACITY = 3 << 10
 """Entries that a sample may have in any case, if it chooses its rate by itself."""
-PART = 9
-"""Beyond that it may have one for so many rows of the budget: so it takes 5 % of the memory."""
+PART = 40
+"""Beyond that it may have one for so many rows of the budget. With the sketch, which has a cell for
+four rows that a stream may have, it takes less than 5 % of the memory."""
 LARGE = 1 << 20
 """The most that it may have; and what it has, if the rate was said, before it falls to that."""
+WIDTH = 1 << 12
+"""Cells in a row of the sketch, in any case; a power of 2."""
 FEWEST, MOST = 8, 16
 """Between these is the number of entries of a key in a stream, before neighbours are merged."""
 
@@ -102,7 +106,7 @@ class LossEstimator(Estimator):
     def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
         super().__init__(plan, shape, memory)
         # A result is a product over streams, and so is what the sketch is wrong by.
-        self.doubt = 2.0 ** max(1, len(plan.streams) - 2)
+        self.doubt = 2.0 ** (len(plan.streams) - 3)
         self.settings = _settings(plan)
         self.room = self.settings.capacity if plan.rate is None else 0
         nothing = {name: field.nothing() for name, field in self.layout().items()}
@@ -115,7 +119,7 @@ class LossEstimator(Estimator):
         numbers = self.state.numbers
         numbers[[FREE_ENTRY, FREE_KEY]] = NONE
         numbers[[NEWEST, TURN_AT, STEP_ENDS]] = FAR
-        numbers[FULL_AT] = self.settings.capacity
+        numbers[[FULL_AT, ROOM]] = self.settings.capacity
         self.state.steps["number"] = FAR
 
     def layout(self) -> dict[str, Field]:
@@ -272,14 +276,14 @@ class LossEstimator(Estimator):
 
 
 def _settings(plan: Plan) -> LossSettings:
-    capacity = LARGE
+    capacity, bits = LARGE, sketch_bits(0, len(plan.streams))
     if plan.rate is None:
-        capacity = sample_entries(first_shape(plan).budget)
-    width = max(64, min(capacity, CAPACITY) if plan.rate is not None else capacity)
+        budget = first_shape(plan).budget
+        capacity, bits = sample_entries(budget), sketch_bits(budget, len(plan.streams))
     return LossSettings(
         salt=np.uint64((plan.seed + 1) * int(GOLDEN) % 2**64),
         capacity=capacity,
-        bits=(width - 1).bit_length(),
+        bits=bits,
         most=BOUNDLESS if plan.rate == 1 else min(MOST, max(FEWEST, capacity // 32)),
         highest=DEEPEST if plan.rate is None else int(np.floor(-np.log2(plan.rate))),
         step=-(-lately(plan) // STEPS),
@@ -289,6 +293,11 @@ def _settings(plan: Plan) -> LossSettings:
 def sample_entries(budget: int) -> int:
     """The entries of a sample that chooses its rate by itself, for so many rows of the budget."""
     return min(max(CAPACITY, budget // PART), LARGE)
+
+
+def sketch_bits(budget: int, streams: int) -> int:
+    """The bits of the width of the sketch, for so many rows of the budget of all streams."""
+    return min(max(WIDTH, budget // (4 * streams)), LARGE).bit_length() - 1
 
 
 def _positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:

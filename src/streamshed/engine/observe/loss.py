@@ -22,14 +22,15 @@ from streamshed.engine.observe.sampled_results import (
 from streamshed.engine.observe.sampled_rows import (
     add_entry,
     add_key,
+    alive_entries,
     coarsen,
     drop_key,
     find_key,
     make_room,
     prune_key,
-    sweep,
 )
 from streamshed.engine.observe.state import (
+    DEEPEST,
     ENTERED,
     EXPONENT,
     FAR,
@@ -42,22 +43,24 @@ from streamshed.engine.observe.state import (
     PIECES,
     RESULTS_BEFORE,
     RISES,
+    ROOM,
     SINCE,
     STEP_ENDS,
     STEP_PLACE,
     STEPS,
     STREAMS,
     TURN_AT,
+    TURNS,
     UNSEEN,
     Loss,
     cells_of,
     count_in_sketch,
     depth_of,
+    level_of,
     lot_of,
-    most_in_sketch,
     promise_of,
-    rows_in_sketch,
 )
+from streamshed.estimates import SKETCHED
 from streamshed.kernels.compiling import cold_kernel, implements, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, NONE, RESULTS
 from streamshed.kernels.core import NEWEST as NEWEST_SEEN
@@ -66,6 +69,10 @@ from streamshed.kernels.table import lane_of
 HIGHEST_RANK = 40
 """Promises above the exponent by more than this are alike."""
 _TWO, _THREE = np.uint32(2), np.uint32(3)
+PRECISE = 0.03
+"""The standard error, as a part of the estimate, below which the sample may be smaller."""
+LEAST_ROOM = 768
+"""The fewest entries that it has room for then: those of some heavy keys, and of others."""
 FADED = 24
 """After so many pieces of a window nothing is left in the sketch."""
 
@@ -98,7 +105,7 @@ def _observe(loss, core, rows, at):  # type: ignore[no-untyped-def]
 @implements(hooks.on_made, Loss)
 def _on_made(loss, core, rows, at):  # type: ignore[no-untyped-def]
     if core.numbers[RESULTS] > loss.numbers[RESULTS_BEFORE]:
-        note_key(loss, rows.hash[at], UNSEEN, True)
+        note_key(loss, rows.hash[at], lot_of(loss, rows.hash[at]), UNSEEN, True)
 
 
 @implements(hooks.observe, MadeLater)
@@ -126,7 +133,7 @@ def _enter(loss, core, hashed, stream, time, position, counted):  # type: ignore
     """Count a row in the sketch, and follow it if its key is followed, or is deep enough."""
     lanes, lane = core.settings.lanes, lane_of(core, stream)
     lot = lot_of(loss, hashed)
-    first, second = cells_of(loss, hashed)
+    first, second = cells_of(loss, lot)
     promise, likely = promise_of(loss, core, first, second, lane)
     count_in_sketch(loss, lanes, first, second, lane)
     if not counted:
@@ -199,16 +206,44 @@ def _turn(loss, core):  # type: ignore[no-untyped-def]
             loss.counted[lane] -= loss.counted[lane] >> 2
         if lane == longest:
             turned = True
+            numbers[TURNS] += times
             for piece in range(max(loss.piece[lane] + 1, number - PIECES), number + 1):
                 loss.floors[piece % (PIECES + 1)] = numbers[FLOOR]
         loss.piece[lane] = number
     if turned and numbers[EXPONENT] + numbers[FLOOR] > 0:
-        few = loss.settings.capacity // 4
-        if numbers[HELD] >= few:
-            sweep(loss, core)
-        if numbers[HELD] < few:
+        _resize(loss)
+        alive = alive_entries(loss, core)
+        if alive > numbers[ROOM]:
+            make_room(loss, core)
+        elif 4 * alive < numbers[ROOM]:
             numbers[EXPONENT] = max(0, numbers[EXPONENT] - 1)
             numbers[FLOOR] = max(0, numbers[FLOOR] - 1)
+
+
+@kernel
+def _resize(loss):  # type: ignore[no-untyped-def]
+    """Give the sample less room while the estimate is precise without it, and more otherwise."""
+    capacity, room = loss.settings.capacity, loss.numbers[ROOM]
+    if loss.settings.highest < DEEPEST:
+        return  # the rate was said
+    error = _error(loss) / max(1.0, loss.total[0].exact)
+    if error < PRECISE and room >= 2 * LEAST_ROOM:
+        loss.numbers[ROOM] = room // 2
+    elif error > 2.0 * PRECISE and room < capacity:
+        loss.numbers[ROOM] = min(capacity, 2 * room)
+
+
+@kernel
+def _error(loss):  # type: ignore[no-untyped-def]
+    """The standard error of the estimate, with what nobody has seen."""
+    variance = (SKETCHED * loss.total[0].unseen) ** 2
+    for what in range(2):
+        mean, square = 0.0, 0.0
+        for group in range(GROUPS):
+            mean += loss.spread[what * GROUPS + group] / GROUPS
+            square += loss.spread[what * GROUPS + group] ** 2
+        variance += square - GROUPS * mean * mean
+    return np.sqrt(max(0.0, variance))
 
 
 @kernel
@@ -313,21 +348,22 @@ def _follow(loss, core, sight, key, stream, time, position, counted):  # type: i
         _add_unseen(loss, sight.likely)
         return
     rank = min(sight.promise - numbers[EXPONENT], HIGHEST_RANK) + numbers[RISES]
-    if key != NONE:
-        # Who was promising stays followed while a row of it is alive.
-        rank = max(rank, prune_key(loss, core, key, depth))
-    else:
+    if key == NONE:
         key = add_key(loss, sight.hash)
         if depth < _highest_floor(loss):
-            _suspect(loss, core, key, stream, rank, sight)
+            _suspect(loss, key, rank)
+    partners = gather(loss, core, key, stream, time, position)
+    if partners.over:
+        prune_key(loss, core, key, depth)
+    # Who was promising stays followed while a row of it is alive.
+    rank = max(rank, partners.rank)
     if sight.likely > 0:
         _correct(loss, sight, max(0, min(numbers[RISES] - rank, numbers[FLOOR])))
-    partners = gather(loss, core, key, stream, time, position, rank)
     if counted and partners.slots + 1 >= core.settings.at_least:
         found = count_results(loss, core, key, stream, time, partners)
         if found.exact > 0:
-            _tally(loss, core, sight.lot, stream, partners, found)
-            note_key(loss, sight.hash, found.lowest, False)
+            _tally(loss, core, sight, key, stream, partners, found)
+            note_key(loss, sight.hash, sight.lot, found.lowest, False)
     release_slots(loss, partners.slots)
     _store(loss, core, key, depth, stream, time, position, rank, partners)
 
@@ -374,38 +410,36 @@ def _highest_floor(loss):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _suspect(loss, core, key, stream, rank, sight):  # type: ignore[no-untyped-def]
-    """Note that a key that enters may have rows that were not followed, as the sketch says."""
-    lanes = core.settings.lanes
-    for lane in range(lanes):
-        own = np.int64(lane == lane_of(core, stream))  # the newcomer is in the sketch already
-        likely = rows_in_sketch(loss, lanes, sight.first, sight.second, lane) - own
-        most = most_in_sketch(loss, lanes, sight.first, sight.second, lane) - own
-        if most > 0:
-            in_rows = core.lanes[lane].last > 0
-            now = _rows_of(loss, core, lane) if in_rows else loss.numbers[NEWEST]
-            e = add_entry(loss, key, max(0, likely), now, most, rank, lane)
-            loss.entries[e].suspect = 1
-            if loss.latest.size > 0:
-                loss.latest[e] = loss.numbers[NEWEST]
+def _suspect(loss, key, rank):  # type: ignore[no-untyped-def]
+    """Note that a key that enters may have rows that were not followed."""
+    loss.keys[key].suspect = 1
+    loss.keys[key].since = loss.numbers[TURNS]
+    loss.keys[key].rank = rank
+    loss.keys[key].floor = loss.numbers[FLOOR]
 
 
 @kernel
-def _tally(loss, core, lot, stream, partners, found):  # type: ignore[no-untyped-def]
+def _is_suspect(loss, key):  # type: ignore[no-untyped-def]
+    """Whether a key may have rows alive that came before it was followed."""
+    return loss.keys[key].suspect != 0 and loss.numbers[TURNS] - loss.keys[key].since <= PIECES
+
+
+@kernel
+def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-untyped-def]
     """Add the results of a newcomer to the tallies, since the beginning and of the step."""
     coarse, hidden, hidden_spread = 0.0, 0.0, 0.0
     if partners.cut > 0:
         coarse = found.exact * min(1.0, partners.cut / _fewest(loss, partners))
-    if partners.suspect != NONE:
-        weight = 2.0**partners.suspect
-        hidden = weight * count_hidden(loss, core, stream, partners, found.seen)
+    if _is_suspect(loss, key):
+        level = level_of(loss, loss.keys[key])
+        hidden = 2.0**level * count_hidden(loss, core, stream, partners, found.seen, sight)
         # Of what other keys hid at the same time some was followed: this is half the way there.
-        levels = np.float64(depth_of(lot) + 1 + _highest_floor(loss))
-        hidden_spread = hidden * 2.0 ** (0.25 * levels - 0.5 * partners.suspect)
+        levels = np.float64(depth_of(sight.lot) + 1 + _highest_floor(loss))
+        hidden_spread = hidden * 2.0 ** (0.25 * levels - 0.5 * level)
     place = loss.numbers[STEP_PLACE]
     _add(loss.total, 0, found, coarse, hidden)
     _add(loss.steps, place, found, coarse, hidden)
-    group = np.int64(lot & np.uint64(GROUPS - 1))
+    group = np.int64(sight.lot & np.uint64(GROUPS - 1))
     loss.spread[group] += found.spread
     loss.spread[GROUPS + group] += hidden_spread
     loss.step_spread[place * 2 * GROUPS + group] += found.spread
@@ -438,7 +472,7 @@ def _store(loss, core, key, depth, stream, time, position, rank, partners):  # t
         if loss.keys[key].head == NONE:
             drop_key(loss, key)
         return
-    if partners.same != NONE:
+    if partners.same != NONE and loss.entries[partners.same].rank == rank:
         loss.entries[partners.same].count += 1
         if loss.latest.size > 0:
             loss.latest[partners.same] = max(loss.latest[partners.same], time)

@@ -13,14 +13,19 @@ import numpy as np
 from streamshed.engine.observe.state import (
     FLOOR,
     LEVELS,
+    is_over,
     latest_time,
     level_of,
     oldest_partner,
+    rows_in_sketch,
     window_of,
 )
 from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import NONE
+
+NO_RANK = -9999
+"""The largest rank of no entries."""
 
 
 class Partners(NamedTuple):
@@ -30,10 +35,11 @@ class Partners(NamedTuple):
     top: int  # the highest level of a partner
     ahead: bool  # some are newer than the newcomer
     cut: float  # partners that may be outside of their windows, as entries are cut by the edge
-    suspect: np.int64  # the level at which the key entered, if it may have had rows before; or NONE
     own: int  # entries of the newcomer's own stream, and their rows
     own_rows: float
-    same: np.int64  # the entry to which the newcomer can be added, or NONE
+    same: np.int64  # the entry to which the newcomer can be added if ranks are equal, or NONE
+    rank: np.int64  # the largest one of all entries
+    over: bool  # some have expired
 
 
 class Found(NamedTuple):
@@ -75,26 +81,26 @@ def partners_in(loss, core, e, time):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gather(loss, core, key, stream, time, position, rank):  # type: ignore[no-untyped-def]
-    """Count the newcomer's partners by stream and level, in `Loss.partners`, and its suspects."""
+def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-def]
+    """Count the newcomer's partners by stream and level, in `Loss.partners`."""
     entries, partners = loss.entries, loss.partners
-    for i in range(loss.suspects.size):
-        loss.suspects[i] = 0.0
     reach = window_of(core, stream)
     slots, top, own, own_rows = 0, 0, 0, 0.0
     ahead, cut = False, 0.0
-    suspect, same = np.int64(NONE), np.int64(NONE)
+    same, rank, over = np.int64(NONE), np.int64(NO_RANK), False
     e = np.int64(loss.keys[key].head)
     while e != NONE:
         entry = entries[e]
         other = np.int64(entry.stream)
-        if entry.suspect != 0:
-            if _suspects(loss, core, entry, stream, time):
-                suspect = level_of(loss, entry)
-        elif other == stream:
+        if is_over(loss, core, e):
+            over = True
+            e = np.int64(entry.after)
+            continue
+        rank = max(rank, np.int64(entry.rank))
+        if other == stream:
             own += 1
             own_rows += entry.count
-            if same == NONE and _is_alike(loss, entry, position, rank):
+            if same == NONE and _is_alike(loss, entry, position):
                 same = e
         else:
             rows = partners_in(loss, core, e, time)
@@ -120,14 +126,13 @@ def gather(loss, core, key, stream, time, position, rank):  # type: ignore[no-un
     for slot in range(slots):
         for level in range(1, top + 1):
             partners[slot * LEVELS + level] += partners[slot * LEVELS + level - 1]
-    return Partners(slots, top, ahead, cut, suspect, own, own_rows, same)
+    return Partners(slots, top, ahead, cut, own, own_rows, same, rank, over)
 
 
 @kernel
-def _is_alike(loss, entry, position, rank):  # type: ignore[no-untyped-def]
-    """Whether a row of a position and rank can be counted in an entry of its stream."""
-    there = entry.hi == position and entry.lo == position
-    return there and entry.rank == rank and entry.floor == loss.numbers[FLOOR]
+def _is_alike(loss, entry, position):  # type: ignore[no-untyped-def]
+    """Whether a row of a position can be counted in an entry of its stream, by floor and place."""
+    return entry.hi == position and entry.lo == position and entry.floor == loss.numbers[FLOOR]
 
 
 @kernel
@@ -144,20 +149,6 @@ def release_slots(loss, slots):  # type: ignore[no-untyped-def]
     """Let the streams have no slots any more."""
     for slot in range(slots):
         loss.slot_of[loss.streams[slot]] = NONE
-
-
-@kernel
-def _suspects(loss, core, entry, stream, time):  # type: ignore[no-untyped-def]
-    """Count suspect rows that may be partners of a newcomer; False if they are too old."""
-    lane = np.int64(entry.stream)
-    if not core.settings.by:
-        if lane == stream:
-            return True
-        if entry.hi < oldest_partner(loss, core, lane, time):
-            return False
-    loss.suspects[2 * lane] += entry.lo
-    loss.suspects[2 * lane + 1] += entry.count
-    return True
 
 
 @kernel
@@ -242,7 +233,7 @@ def _within_bounds(loss, core, key, stream, time, level):  # type: ignore[no-unt
 def _fits_above(loss, core, e, lane, stream, time, level):  # type: ignore[no-untyped-def]
     """Whether an entry is of a lane, and within bounds with the newcomer and those chosen above."""
     entry = loss.entries[e]
-    if entry.suspect != 0 or entry.stream != lane or level_of(loss, entry) > level:
+    if entry.stream != lane or level_of(loss, entry) > level:
         return False
     own = latest_time(loss, e)
     if not within_bounds(core, lane, own, stream, time):
@@ -267,7 +258,7 @@ def _by_latest(loss, core, key, stream, time, slots, level):  # type: ignore[no-
     e = np.int64(loss.keys[key].head)
     while e != NONE:
         other = np.int64(entries[e].stream)
-        if entries[e].suspect == 0 and other != stream and level_of(loss, entries[e]) <= level:
+        if other != stream and level_of(loss, entries[e]) <= level:
             latest = latest_time(loss, e)
             if time < latest <= time + reach:
                 rows = partners_in(loss, core, e, latest)
@@ -289,7 +280,7 @@ def _led_by(loss, core, key, stream, slots, level, leader, latest):  # type: ign
     e = np.int64(loss.keys[key].head)
     while e != NONE:
         other = np.int64(entries[e].stream)
-        if entries[e].suspect == 0 and other not in (stream, leader):
+        if other not in (stream, leader):
             behind = latest - latest_time(loss, e)
             first = behind > 0 or (behind == 0 and (leader == NONE or other < leader))
             if first and level_of(loss, entries[e]) <= level and loss.slot_of[other] != NONE:
@@ -305,38 +296,38 @@ def _led_by(loss, core, key, stream, slots, level, leader, latest):  # type: ign
 
 
 @kernel
-def count_hidden(loss, core, stream, partners, seen):  # type: ignore[no-untyped-def]
+def count_hidden(loss, core, stream, partners, seen, sight):  # type: ignore[no-untyped-def]
     """The results that there may be besides with rows that came before the key was followed."""
     if core.settings.by:
-        results = _with_suspects_by(loss, core, partners)
+        results = _believed_by(loss, core, partners, sight)
     else:
-        results = _with_suspects(loss, core, stream, partners)
+        results = _believed(loss, core, stream, partners, sight)
     return max(0.0, results - seen)
 
 
 @kernel
-def _with_suspects(loss, core, stream, partners):  # type: ignore[no-untyped-def]
-    results = 1.0
-    members = 1
-    for lane in range(core.settings.lanes):
+def _believed(loss, core, stream, partners, sight):  # type: ignore[no-untyped-def]
+    results, members = 1.0, 1
+    lanes = core.settings.lanes
+    for lane in range(lanes):
         slot = loss.slot_of[lane]
-        if lane == stream or slot == NONE:
-            continue
-        rows = loss.partners[slot * LEVELS + partners.top]
-        results *= rows + _believed(rows, loss.suspects[2 * lane], loss.suspects[2 * lane + 1])
-        members += 1
+        if lane != stream and slot != NONE:
+            likely = rows_in_sketch(loss, lanes, sight.first, sight.second, lane)
+            results *= _rows_believed(loss.partners[slot * LEVELS + partners.top], likely)
+            members += 1
     return results if members >= core.settings.at_least else 0.0
 
 
 @kernel
-def _with_suspects_by(loss, core, partners):  # type: ignore[no-untyped-def]
-    """The same where a column names the streams: suspects are spread over them like partners."""
+def _believed_by(loss, core, partners, sight):  # type: ignore[no-untyped-def]
+    """The same where a column names the streams: hidden rows are spread over them like partners."""
     total = 0.0
     for slot in range(partners.slots):
         total += loss.partners[slot * LEVELS + partners.top]
     if total == 0:
         return 0.0
-    factor = 1.0 + _believed(total, loss.suspects[0], loss.suspects[1]) / total
+    likely = rows_in_sketch(loss, core.settings.lanes, sight.first, sight.second, 0)
+    factor = _rows_believed(total, likely) / total
     results = _product(loss, core, partners.slots, partners.top)
     for _ in range(partners.slots):
         results *= factor
@@ -344,9 +335,9 @@ def _with_suspects_by(loss, core, partners):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _believed(rows, likely, most):  # type: ignore[no-untyped-def]
-    """How many suspect rows are believed in beside so many partners.
+def _rows_believed(rows, likely):  # type: ignore[no-untyped-def]
+    """How many partners there may be where so many are known, and the sketch has so many.
 
-    Beside many partners all of them: it costs little to bound what they make.
+    No more than twice as many: beside few partners the sketch is mostly noise.
     """
-    return most if rows >= most else min(rows, likely)
+    return max(rows, min(2.0 * rows, likely))

@@ -16,6 +16,7 @@ from streamshed.engine.observe.state import (
     KEYS_USED,
     PIECES,
     RISES,
+    ROOM,
     depth_of,
     is_over,
     level_of,
@@ -26,8 +27,6 @@ from streamshed.kernels.compiling import cold_kernel, kernel, loop
 from streamshed.kernels.core import NONE
 from streamshed.kernels.table import lane_of
 
-NO_RANK = -9999
-"""The largest rank of no entries."""
 STEEPEST = 500
 """The exponent rises no further."""
 FINEST = 4096.0
@@ -63,6 +62,7 @@ def add_key(loss, hashed):  # type: ignore[no-untyped-def]
         numbers[KEYS_USED] = key + 1
     loss.keys[key].hash = hashed
     loss.keys[key].head = NONE
+    loss.keys[key].suspect = 0
     _link(loss, key)
     return key
 
@@ -118,7 +118,6 @@ def add_entry(loss, key, lo, hi, count, rank, stream):  # type: ignore[no-untype
     entries[e].rank = rank
     entries[e].floor = numbers[FLOOR]
     entries[e].stream = stream
-    entries[e].suspect = 0
     entries[e].after = loss.keys[key].head
     loss.keys[key].head = e
     return e
@@ -132,11 +131,10 @@ def _free_entry(loss, e):  # type: ignore[no-untyped-def]
     loss.numbers[HELD] -= 1
 
 
-@kernel
+@cold_kernel
 def prune_key(loss, core, key, depth):  # type: ignore[no-untyped-def]
-    """Drop the entries of a key that have expired, or lie deeper than it; the largest rank left."""
+    """Drop the entries of a key that have expired, or lie deeper than it; False if none is left."""
     entries = loss.entries
-    best = np.int64(NO_RANK)
     before = np.int64(NONE)
     least = loss.numbers[RISES] - depth  # entries of a lower rank are there by the floor only
     e = np.int64(loss.keys[key].head)
@@ -151,11 +149,19 @@ def prune_key(loss, core, key, depth):  # type: ignore[no-untyped-def]
                 entries[before].after = after
             _free_entry(loss, e)
         else:
-            best = max(best, np.int64(entries[e].rank))
             loss.numbers[BELOW] += below
             before = e
         e = after
-    return best
+    return before != NONE
+
+
+@kernel
+def alive_entries(loss, core):  # type: ignore[no-untyped-def]
+    """How many entries have not expired: all are gone through in the order of memory."""
+    alive = 0
+    for e in range(loss.numbers[ENTRIES_USED]):
+        alive += loss.entries[e].stream != NONE and not is_over(loss, core, e)
+    return alive
 
 
 @cold_kernel
@@ -171,33 +177,33 @@ def sweep(loss, core):  # type: ignore[no-untyped-def]
             while e != NONE:
                 entries[e].floor = max(np.int64(entries[e].floor), loss.numbers[FLOOR])
                 e = np.int64(entries[e].after)
-            if prune_key(loss, core, key, depth_of(lot_of(loss, keys[key].hash))) == NO_RANK:
+            if not prune_key(loss, core, key, depth_of(lot_of(loss, keys[key].hash))):
                 drop_key(loss, key)
             key = after
 
 
 @cold_kernel
 def make_room(loss, core):  # type: ignore[no-untyped-def]
-    """Prune all keys, and lower the chances of rows until an eighth of the entries is free.
+    """Prune all keys, and lower the chances of rows until an eighth of the room is free.
 
     The entries that only the floor lets in may take up a quarter of the room; if they take more,
     the floor rises, and otherwise the exponent. A floor that was said is kept: then the room grows.
     """
-    numbers, capacity = loss.numbers, loss.settings.capacity
-    most = capacity - max(capacity // 8, core.settings.lanes + 1)
+    numbers, room = loss.numbers, loss.numbers[ROOM]
+    most = room - max(room // 8, core.settings.lanes + 1)
     sweep(loss, core)
     while numbers[HELD] > most and numbers[EXPONENT] < STEEPEST:
         bounded = numbers[FLOOR] >= loss.settings.highest
         if bounded and numbers[BELOW] == numbers[HELD]:
             break  # nothing is left that could be given up
-        floored = 4 * numbers[BELOW] > capacity
+        floored = 4 * numbers[BELOW] > room
         if floored and not bounded and numbers[FLOOR] < numbers[EXPONENT]:
             numbers[FLOOR] += 1
         else:
             numbers[EXPONENT] += 1
             numbers[RISES] += 1
         sweep(loss, core)
-    numbers[FULL_AT] = capacity if numbers[HELD] <= most else 2 * max(capacity, numbers[HELD])
+    numbers[FULL_AT] = room if numbers[HELD] <= most else 2 * max(room, numbers[HELD])
     for at in range(PIECES + 1):
         loss.floors[at] = max(loss.floors[at], numbers[FLOOR])
 
@@ -227,7 +233,7 @@ def _merged(loss, key, stream, bound):  # type: ignore[no-untyped-def]
     e = np.int64(loss.keys[key].head)
     while e != NONE:
         after = np.int64(entries[e].after)
-        if entries[e].stream == stream and entries[e].suspect == 0:
+        if entries[e].stream == stream:
             if newer != NONE and _merge(loss, newer, e, bound):
                 entries[before].after = after
                 _free_entry(loss, e)

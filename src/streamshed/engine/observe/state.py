@@ -27,6 +27,9 @@ PIECES = 4
 UNIT_BITS = 3
 ROW_UNITS = 1 << UNIT_BITS
 """What a row counts in the sketch: cells are in eighths of a row, so that they fade smoothly."""
+EVEN_UNITS = 6
+"""What a row of a key that comes evenly counts in the mean, while it is in a window of four pieces
+and when it has left it: 8, 6, 4, 3; 2, 1."""
 DEEPEST = 60
 """The depth beyond which keys are not told apart."""
 LEVELS = DEEPEST + 2
@@ -36,8 +39,6 @@ STEPS = 12
 """Steps in which the last minute goes by."""
 DISTINCT_KEYS = 2048
 """Keys with a result that are remembered, to count them all."""
-FINE, LARGE_PRODUCT = 20, 1 << 40
-"""Bits of a product whose logarithm is taken; and where it is shifted, so that it has room."""
 LIKELY = 8.0
 """Fewer results than these, as the sketch says, may be noise."""
 FAR = -(2**62)
@@ -65,8 +66,10 @@ FAR = -(2**62)
     RESULTS_BEFORE,  # of the row at hand
     CUT,  # keys below this depth are not remembered as having a result
     DISTINCT,  # those that are
-) = range(20)
-NUMBERS = 20
+    ROOM,  # entries that may be alive; the others have expired
+    TURNS,  # the pieces of the longest window so far
+) = range(22)
+NUMBERS = 22
 
 ENTRY = np.dtype(
     [
@@ -77,18 +80,28 @@ ENTRY = np.dtype(
         ("after", np.int32),
         ("rank", np.int16),  # the level is RISES - rank, but no more than the floor
         ("floor", np.uint8),
-        ("suspect", np.uint8),
     ],
     align=True,
 )
-"""Followed rows of a key and a stream.
+"""Followed rows of a key and a stream."""
 
-A *suspect* entry stands for rows of a lane that may have come before the key was followed: `lo` of
-them by the sketch, `count` at most. They are in no estimate, but widen its interval.
+KEY = np.dtype(
+    [
+        ("hash", np.uint64),
+        ("head", np.int32),  # its entries, the newest first; NONE if it is unused
+        ("after", np.int32),  # in its chain
+        ("since", np.int32),  # the piece of a window in which it began to be followed
+        ("rank", np.int16),  # both at that time, as those of an entry
+        ("floor", np.uint8),
+        ("suspect", np.uint8),  # whether it may have had rows before that
+    ],
+    align=True,
+)
+"""A key that is followed.
+
+Rows that a *suspect* key may have had before are in no estimate, but widen its interval while they
+may be alive.
 """
-
-KEY = np.dtype([("hash", np.uint64), ("head", np.int32), ("after", np.int32)], align=True)
-"""A key that is followed: its entries, the newest first (NONE if it is unused), and its chain."""
 
 TALLY = np.dtype(
     [
@@ -112,8 +125,9 @@ DISTINCT_KEY = np.dtype(
 whether the join made one."""
 UNSEEN = 127
 
-_SKETCH_SALT = np.uint64(0x5851F42D4C957F2D)
-_32 = np.uint64(32)
+_FIRST, _SECOND = np.uint64(7), np.uint64(27)
+_ONE = np.float64(1.0).view(np.int64)
+_MANTISSA, _COARSER = 52, 40
 _64 = 64
 
 
@@ -152,7 +166,6 @@ class Loss(NamedTuple):
     partners: npt.NDArray[np.float64]  # room to work: by (slot of a stream, level)
     led: npt.NDArray[np.float64]  # by slot: partners that are older than the latest member
     at: npt.NDArray[np.int32]  # by lane: the entry that is tried, where there are bounds
-    suspects: npt.NDArray[np.float64]  # by (lane, which): likely rows, and at most
     slot_of: npt.NDArray[np.int32]  # by stream
     streams: npt.NDArray[np.int32]  # by slot
 
@@ -194,7 +207,6 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "partners": Field("stream", np.float64, 0, LEVELS),
         "led": Field("stream", np.float64),
         "at": once(np.int32, lanes, kept=False),
-        "suspects": once(np.float64, 2 * lanes, kept=False),
         "slot_of": Field("stream", np.int32, NONE),
         "streams": Field("stream", np.int32),
     }
@@ -241,14 +253,8 @@ def is_over(loss, core, e):  # type: ignore[no-untyped-def]
     """Whether no row of an entry can be a partner of a row to come."""
     entry = loss.entries[e]
     stream = np.int64(entry.stream)
-    if entry.suspect != 0 and core.settings.by:  # of some stream of the only lane
-        last, window = core.lanes[0].last, core.lanes[0].window
-        entered = loss.numbers[ENTERED]
-        last *= loss.numbers[STREAMS]
-    else:
-        last, window = core.lanes[lane_of(core, stream)].last, window_of(core, stream)
-        entered = loss.entered[stream]
-    if last > 0 and entry.hi <= entered - last:
+    last, window = core.lanes[lane_of(core, stream)].last, window_of(core, stream)
+    if last > 0 and entry.hi <= loss.entered[stream] - last:
         return True
     clock = core.numbers[CLOCK]
     if clock == NEVER or window >= BOUNDLESS:
@@ -266,42 +272,28 @@ def latest_time(loss, e):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def cells_of(loss, hashed):  # type: ignore[no-untyped-def]
-    """The two cells of a key."""
-    word = mix(hashed ^ _SKETCH_SALT)
+def cells_of(loss, lot):  # type: ignore[no-untyped-def]
+    """The two cells of a key, by bits of its lot that say nothing of its depth and its group."""
     mask = (1 << loss.settings.bits) - 1
-    return np.int64(word) & mask, (np.int64(word >> _32) & mask) + mask + 1
-
-
-@kernel
-def _units_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
-    """What a key counts in a lane: the smaller cell, less half the mean of all as noise."""
-    found = np.int64(min(loss.cells[first * lanes + lane], loss.cells[second * lanes + lane]))
-    return max(0, found - (loss.counted[lane] >> (loss.settings.bits + 1)))
+    return np.int64(lot >> _FIRST) & mask, (np.int64(lot >> _SECOND) & mask) + mask + 1
 
 
 @kernel
 def rows_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
-    """The rows of a key in a lane, faded."""
-    return _units_in_sketch(loss, lanes, first, second, lane) // ROW_UNITS
-
-
-@kernel
-def most_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
-    """The same, at most."""
+    """The rows of a key in a lane: the smaller cell, less half the mean of all as noise."""
     found = np.int64(min(loss.cells[first * lanes + lane], loss.cells[second * lanes + lane]))
-    return (found + ROW_UNITS - 1) // ROW_UNITS
+    units = max(0, found - (loss.counted[lane] >> (loss.settings.bits + 1)))
+    return np.float64(units) * (1.0 / EVEN_UNITS)
 
 
 @kernel
 def count_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
-    """Count a row in the smaller of its two cells, or in both if they are equal."""
-    cells, most = loss.cells, 65535 - ROW_UNITS
-    one, other = cells[first * lanes + lane], cells[second * lanes + lane]
-    if one <= other and one < most:
-        cells[first * lanes + lane] = one + ROW_UNITS
-    if other <= one and other < most:
-        cells[second * lanes + lane] = other + ROW_UNITS
+    """Let both cells of a key count no less than the smaller one and a row."""
+    cells = loss.cells
+    one, other = np.int64(cells[first * lanes + lane]), np.int64(cells[second * lanes + lane])
+    least = min(min(one, other) + ROW_UNITS, 65535)
+    cells[first * lanes + lane] = max(one, least)
+    cells[second * lanes + lane] = max(other, least)
     loss.counted[lane] += ROW_UNITS
     loss.numbers[SINCE] += 1
 
@@ -314,31 +306,12 @@ def promise_of(loss, core, first, second, own):  # type: ignore[no-untyped-def]
         Its promise: log2 of the product of (1 + rows) over lanes, to the power 3/2; and the results
         that the row is likely to make, 0 if they are too few to be told from noise.
     """
-    lanes = core.settings.lanes
-    product, more, fewest = np.int64(1), np.int64(0), np.int64(LARGE_PRODUCT)
-    for lane in range(lanes):
-        units = _units_in_sketch(loss, lanes, first, second, lane)
-        product *= 1 + (units >> UNIT_BITS)
-        if product >= LARGE_PRODUCT:
-            product >>= FINE
-            more += FINE
-        if lane != own:
-            fewest = min(fewest, units)
-    likely = 0.0
-    if fewest > 0 and core.settings.complete and not core.settings.by and core.bounds.size == 0:
-        likely = _likely(loss, lanes, first, second, own)
-    bits = np.int64(bit_length(np.uint64(product)))
-    coarse = bits - FINE if bits > FINE else np.int64(0)
-    product >>= coarse
-    cube = np.int64(bit_length(np.uint64(product * product * product)))
-    return (cube - 1 + 3 * (coarse + more)) >> 1, likely
-
-
-@kernel
-def _likely(loss, lanes, first, second, own):  # type: ignore[no-untyped-def]
-    """The results of a row with one of each other lane, if there are enough of them."""
-    likely = 1.0
-    for lane in range(lanes):
-        if lane != own:
-            likely *= _units_in_sketch(loss, lanes, first, second, lane) / ROW_UNITS
-    return likely if likely >= LIKELY else 0.0
+    product, likely = 1.0, 1.0
+    for lane in range(core.settings.lanes):
+        rows = rows_in_sketch(loss, core.settings.lanes, first, second, lane)
+        product *= 1.0 + rows
+        likely *= 1.0 if lane == own else rows
+    told = core.settings.complete and not core.settings.by and core.bounds.size == 0
+    # The bits of a float are its log2, on straight lines between the powers of 2.
+    log2 = (np.float64(product).view(np.int64) - _ONE) >> _COARSER
+    return (3 * log2) >> (_MANTISSA - _COARSER + 1), likely if told and likely >= LIKELY else 0.0
