@@ -172,6 +172,7 @@ def shard_rows(ingest: Ingest, position: int, rows: pa.RecordBatch, shards: int)
     hashed = routing_hash(rows, stream.key, stream.key_types)
     order_by_shard(hashed, starts, order)  # type: ignore[no-untyped-call]
     encoded = ingest.encode(position, rows)
+    ingest.rows_seen[position] += rows.num_rows  # so that errors say where a value stands
     return [ShardRows(rows, encoded, order[start:end]) for start, end in pairwise(starts.tolist())]
 
 
