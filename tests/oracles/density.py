@@ -15,7 +15,7 @@ from .rules import MASK, Held, Random, Windows, draw, hash_of, mix
 
 FAST, SLOW = 0.3, 3.0
 PRIOR, ROUNDS, ROUGHNESS = 4.0, 20, 0.02
-FRONT, DRAWN = 8, 4
+FRONT, DRAWN, SMALL = 8, 4, 64
 PATIENCE, SHY, LEAST = 4, 0.05, 1e-9
 PLACES, ALL_REGARDED = 8192, 4096
 SOONEST, LATEST, RENEWAL = 64, 4096, 500
@@ -157,7 +157,7 @@ class Density(Random):
         self.turns: Counter[Stream | None] = Counter()
         self.fronts: dict[Stream | None, list[float | None]] = {}
         self.newest: int | None = None
-        self.noted = self.next_look = self.since = self.again = self.arrived = 0
+        self.noted = self.next_look = self.since = self.again = 0
         self.asked: Held | None = None
         self.chosen: Held | None = None
 
@@ -206,7 +206,6 @@ class Density(Random):
     def note_arrival(self, newcomer: Held) -> None:
         """A tuple is about to be stored or refused."""
         self.noted += 1
-        self.arrived = newcomer.arrival + 1
         key, lane = newcomer.key, self.lane(newcomer)
         if key not in self.notes and not self.recall(key):
             self.meet(newcomer)
@@ -235,8 +234,7 @@ class Density(Random):
             self.again += 1
             self.live_on(note, lane, moment)
         gap = (self.now() - note.last) / self.horizon
-        regarded = self.noted <= ALL_REGARDED or mix(self.arrived) % 4 == 0
-        if returned and regarded:
+        if returned and self.regarded():
             self.excitement.learn(note, self.horizon, gap, lane)
         fast, slow = single(math.exp(-gap / FAST)), single(math.exp(-gap / SLOW))
         note.fast = [single(count * fast) for count in note.fast]
@@ -249,6 +247,10 @@ class Density(Random):
             if note.returns and not returned:
                 self.fresh_keys += 1.0
                 self.fresh_arrivals += expected
+
+    def regarded(self) -> bool:
+        """Whether a gap that ends now is learned from."""
+        return self.noted <= ALL_REGARDED or mix(self.noted) % 4 == 0
 
     def live_on(self, note: Note, lane: int, moment: int) -> None:
         """A key that does not return has come again: its life is over, or goes on."""
@@ -285,13 +287,19 @@ class Density(Random):
 
     def recall(self, key: Key) -> bool:
         """Whether a key has a ghost, which then is what is noted of it."""
+        for place in self.places_of(key):
+            tag, ghost = self.ghosts.get(place, (None, None))
+            if ghost is None or tag != hash_of(self.workload, key) >> 32 or self.is_over(ghost):
+                continue
+            self.notes[key] = ghost
+            del self.ghosts[place]
+            return True
+        return False
+
+    def places_of(self, key: Key) -> list[int]:
+        """The two places that the ghost of a key may have."""
         place = hash_of(self.workload, key) % self.places
-        tag, ghost = self.ghosts.get(place, (None, None))
-        if ghost is None or tag != hash_of(self.workload, key) >> 32 or self.is_over(ghost):
-            return False
-        self.notes[key] = ghost
-        del self.ghosts[place]
-        return True
+        return [place, place ^ 1]
 
     def is_over(self, ghost: Note) -> bool:
         """Whether a key has not come for so long that it is forgotten."""
@@ -303,19 +311,21 @@ class Density(Random):
         if self.workload.by:
             self.leave(note)
             return
-        place = hash_of(self.workload, key) % self.places
-        if place in self.ghosts:
+        both = self.places_of(key)
+        free = [place for place in both if place not in self.ghosts]
+        place = free[0] if free else min(both, key=lambda place: self.ghosts[place][1].last)
+        if not free:
             self.dismiss(place)
         self.ghosts[place] = hash_of(self.workload, key) >> 32, note
 
     def dismiss(self, place: int) -> None:
         """Forget a ghost, and learn from that nobody came."""
         _, ghost = self.ghosts.pop(place)
-        if ghost.returns:
+        if not ghost.returns:
+            self.leave(ghost)
+        elif self.regarded():
             gap = min((self.now() - ghost.last) / self.horizon, float(PATIENCE))
             self.excitement.learn(ghost, self.horizon, gap, None)
-        else:
-            self.leave(ghost)
 
     def look_at(self, place: int) -> None:
         """Dismiss the ghost in a place if its time is over."""
@@ -361,7 +371,11 @@ class Density(Random):
     # -- what a key promises
 
     def density(self, key: Key, lane: int, newcomer: Held | None = None) -> float:
-        """Results per window that a row of a key in a stream promises."""
+        """Results per window that a row of a key in a stream promises, as it is compared."""
+        return single(self.promise(key, lane, newcomer))
+
+    def promise(self, key: Key, lane: int, newcomer: Held | None) -> float:
+        """The same with all its digits."""
         note = self.notes[key]
         if note.returns:
             return self.excited(key, lane)
@@ -384,7 +398,7 @@ class Density(Random):
             rate = note.fast_to_come[other] * math.exp(-gap / FAST)
             rate += note.slow_to_come[other] * math.exp(-gap / SLOW)
             rows = float(len(self.in_lane(key, other))) if self.bounded(other) else rate
-            crowd = max(rows, left / 2.0 * min(rate, 1.0))
+            crowd = max(rows, left / 2.0 * min(rate, math.sqrt(rate)))
             if not self.complete:
                 crowd = max(crowd, 1.0)
             rates[other], crowds[other] = rate, max(crowd, LEAST)
@@ -396,7 +410,12 @@ class Density(Random):
 
     def front(self, pool: Stream | None) -> list[float | None]:
         """What those in front promised when they were last looked at, None where not known."""
-        return self.fronts.setdefault(pool, [None] * FRONT)
+        size = self.workload.keep_total
+        if size is None:
+            assert self.workload.keep_rows is not None
+            assert pool is not None
+            size = self.workload.keep_rows[self.workload.position(pool)]
+        return self.fronts.setdefault(pool, [None] * (size if size <= SMALL else FRONT))
 
     def look(self, held: Held) -> float:
         """What a stored tuple promises."""
@@ -405,26 +424,27 @@ class Density(Random):
     def choose(self, window: list[Held], newcomer: Held) -> tuple[Held, float]:
         """The lowest that is found, and what it promises."""
         pool, places = self.pool(newcomer), self._list(newcomer)
-        front, filled = self.front(pool), range(min(FRONT, len(places)))
+        front = self.front(pool)
+        filled = range(min(len(front), len(places)))
         # 1. Look at those in front.
-        self.turns[pool] = (self.turns[pool] + 1) % FRONT
+        self.turns[pool] = (self.turns[pool] + 1) % len(front)
         front[self.turns[pool]] = None
         for place in filled:
             if front[place] is None:
                 front[place] = self.look(places[place])
-        # 2. Draw some.
+        # 2. Draw some (all are in front where a window is small).
         word = draw(self.workload.seed, newcomer.arrival)
         for _ in range(DRAWN):
             drawn = (word >> 32) * len(places) >> 32
             word = mix((word + 0x9E3779B97F4A7C15) & MASK)
             highest = max(filled, key=lambda place: front[place])  # the first of these
-            if drawn >= FRONT and (value := self.look(places[drawn])) < front[highest]:
+            if drawn >= len(front) and (value := self.look(places[drawn])) < front[highest]:
                 places[highest], places[drawn] = places[drawn], places[highest]
                 front[highest] = value
         # 3. The lowest.
         oldest = min(window, key=lambda held: held.age)
         value = self.look(oldest)
-        while True:  # up to eight times: who was looked at again is no lower the next time
+        while True:  # up to once for each: who was looked at again is no lower the next time
             lowest = min(filled, key=lambda place: front[place])  # the first of these
             remembered = front[lowest]
             if remembered >= value:
@@ -467,12 +487,13 @@ class Density(Random):
                 continue
             pool, places = self.pool(rows[-1]), self._list(rows[-1])
             place = places.index(rows[-1])
-            if place >= FRONT:
+            front = self.front(pool)
+            if place >= len(front):
                 turn = self.turns[pool]
                 places[turn], places[place] = places[place], places[turn]
-                self.turns[pool] = (turn + 1) % FRONT
+                self.turns[pool] = (turn + 1) % len(front)
                 place = turn
-            self.front(pool)[place] = None
+            front[place] = None
 
     def lose(self, key: Key, lane: int) -> None:
         """A stream does not hold a key any more, or did not take it."""
@@ -520,9 +541,9 @@ class Density(Random):
         self.asked = None
         self.notes[held.key].lost.discard(lane)
         super().stored(held)
-        place = len(self._list(held)) - 1
-        if place < FRONT:
-            self.front(self.pool(held))[place] = None
+        place, front = len(self._list(held)) - 1, self.front(self.pool(held))
+        if place < len(front):
+            front[place] = None
         if self.is_everywhere(held.key):
             self.put_in_front(held.key)
 
@@ -531,10 +552,10 @@ class Density(Random):
         lane = self.lane(held)
         if not self.bounded(lane):
             return
-        places = self._list(held)
+        places, front = self._list(held), self.front(self.pool(held))
         for place in (places.index(held), len(places) - 1):
-            if place < FRONT:
-                self.front(self.pool(held))[place] = None
+            if place < len(front):
+                front[place] = None
         super().left(held)
         if not self.in_lane(held.key, lane):
             self.lose(held.key, lane)

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamshed.kernels.age_buckets import now
 from streamshed.kernels.compiling import cold_kernel, kernel
-from streamshed.kernels.core import ARRIVALS, NONE
+from streamshed.kernels.core import NONE
 from streamshed.kernels.key_states import MOST_NAMED, NO_BITS, named
 from streamshed.kernels.random import mix
 
@@ -40,9 +40,9 @@ def fits_of(lanes: int) -> int:
 
 
 @kernel
-def ripeness(policy, note, gap):  # type: ignore[no-untyped-def]
+def ripeness(policy, note, time):  # type: ignore[no-untyped-def]
     """What makes arrivals in a window of slow counts, as the key may be known for a short time."""
-    known = gap + (note.last - note.begin) / policy.horizon[0]
+    known = (time - note.begin) / policy.horizon[0]
     return SLOW / (SLOW * (1.0 - np.exp(-known / SLOW)) + RIPENING)
 
 
@@ -52,7 +52,7 @@ def count_arrival(policy, core, key, lane, returned):  # type: ignore[no-untyped
     lanes, base, counts = core.settings.lanes, key * core.settings.lanes, policy.counts
     note = policy.notes[key]
     gap = (now(core) - note.last) / policy.horizon[0]
-    if returned == 1 and is_learned_from(policy, core):
+    if returned == 1 and is_learned_from(policy):
         learn_rates(policy, core, note, counts, base, lane, gap)
     fast, slow = np.float32(np.exp(-gap / FAST)), np.float32(np.exp(-gap / SLOW))
     for i in range(COUNTS * base, COUNTS * (base + lanes), COUNTS):
@@ -61,7 +61,7 @@ def count_arrival(policy, core, key, lane, returned):  # type: ignore[no-untyped
     counts[COUNTS * (base + lane)] += np.float32(1.0 / FAST)
     counts[COUNTS * (base + lane) + 1] += np.float32(1.0 / SLOW)
     if note.returns == 1 or note.lost != NO_BITS:
-        total = expect(policy, core, base, ripeness(policy, note, gap))
+        total = expect(policy, core, base, ripeness(policy, note, now(core)))
         if returned == 0 and note.returns == 1:
             policy.fresh[0] += 1.0
             policy.fresh[1] += total
@@ -97,10 +97,14 @@ def expect(policy, core, base, ripe):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def is_learned_from(policy, core):  # type: ignore[no-untyped-def]
-    """All of the first arrivals are learned from, then one in four."""
-    few = policy.numbers[ROWS_SEEN] < LEARNED_FULLY
-    return few or mix(np.uint64(core.numbers[ARRIVALS])) & _THREE == NO_BITS
+def is_learned_from(policy):  # type: ignore[no-untyped-def]
+    """All gaps that end with the first arrivals are learned from, then one in four.
+
+    Whether a key came or was given up: gaps of one kind alone would say that keys come more often
+    than they do, or more seldom.
+    """
+    seen = policy.numbers[ROWS_SEEN]
+    return seen <= LEARNED_FULLY or mix(np.uint64(seen)) & _THREE == NO_BITS
 
 
 @cold_kernel
@@ -109,7 +113,7 @@ def learn_rates(policy, core, note, counts, base, lane, gap):  # type: ignore[no
     fit, lanes = policy.fit, core.settings.lanes
     if lanes > MOST_NAMED:
         return
-    ripe = ripeness(policy, note, 0.0)
+    ripe = ripeness(policy, note, note.last)
     fast, slow = np.exp(-gap / FAST), np.exp(-gap / SLOW)
     fasts = 0.5 * FAST * (1.0 - fast * fast)
     slows = 0.5 * SLOW * (1.0 - slow * slow) * ripe * ripe

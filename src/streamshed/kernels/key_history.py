@@ -19,6 +19,7 @@ from streamshed.kernels.arrival_rates import (
     SLOW,
     count_arrival,
     fits_of,
+    is_learned_from,
     learn_rates,
     regress,
 )
@@ -126,6 +127,7 @@ def note_arrival(policy, core, key, lane, came, others):  # type: ignore[no-unty
     lanes, time, notes = core.settings.lanes, now(core), policy.notes
     if policy.horizon[0] == 0.0:
         begin(policy, core)
+    policy.numbers[ROWS_SEEN] += 1
     bit = ONE_BIT << np.uint64(lane) if lanes > 1 else ONE_BIT
     if others == 0 and not _recall(policy, core, key, time):
         notes[key].begin = time
@@ -147,7 +149,6 @@ def note_arrival(policy, core, key, lane, came, others):  # type: ignore[no-unty
         if lanes > 1:
             count_arrival(policy, core, key, lane, returned)
         notes[key].last = time
-    policy.numbers[ROWS_SEEN] += 1
     _sweep(policy, core)
     if policy.numbers[ROWS_SEEN] >= policy.numbers[NEXT_LOOK]:
         learn(policy, core)
@@ -184,46 +185,64 @@ def _tag(hashed):  # type: ignore[no-untyped-def]
 
 @kernel
 def _place(policy, hashed):  # type: ignore[no-untyped-def]
+    """The first of the two places that a ghost may have; the other differs in the last bit."""
     return np.int64(hashed & np.uint64(policy.ghosts.size - 1))
 
 
 @kernel
 def _recall(policy, core, key, time):  # type: ignore[no-untyped-def]
     """Note of a key again what its ghost knows; whether it has one."""
-    lanes = core.settings.lanes
-    if lanes == 1:
+    if core.settings.lanes == 1:
         return False
     hashed = key_hash(core, key)
     place = _place(policy, hashed)
-    ghost = policy.ghosts[place]
-    if ghost.lost == NO_BITS or ghost.tag != _tag(hashed):
-        return False
-    if time - ghost.last > MEMORY * policy.horizon[0]:
-        return False
-    policy.notes[key] = ghost
-    to, of = COUNTS * key * lanes, COUNTS * place * lanes
-    for i in range(COUNTS * lanes):
-        policy.counts[to + i] = policy.ghost_counts[of + i]
+    if not _is_ghost_of(policy, place, hashed, time):
+        place ^= 1
+        if not _is_ghost_of(policy, place, hashed, time):
+            return False
+    policy.notes[key] = policy.ghosts[place]
+    counted = COUNTS * core.settings.lanes
+    for i in range(counted):
+        policy.counts[counted * key + i] = policy.ghost_counts[counted * place + i]
     policy.ghosts[place].lost = NO_BITS
     return True
 
 
 @kernel
+def _is_ghost_of(policy, place, hashed, time):  # type: ignore[no-untyped-def]
+    """Whether the ghost of a key is in a place, and not too old."""
+    ghost = policy.ghosts[place]
+    if ghost.lost == NO_BITS or ghost.tag != _tag(hashed):
+        return False
+    return time - ghost.last <= MEMORY * policy.horizon[0]
+
+
+@kernel
 def leave_ghost(policy, core, key, lane):  # type: ignore[no-untyped-def]
     """Remember a key that has no row any more, or was refused without having one, in a lane."""
-    lanes = core.settings.lanes
-    if lanes == 1:
+    if core.settings.lanes == 1:
         leave_state(policy, core, policy.notes[key])
         return
     hashed = key_hash(core, key)
-    place = _place(policy, hashed)
+    place = _place_for(policy, _place(policy, hashed))
     _dismiss(policy, core, place)
     policy.notes[key].lost |= ONE_BIT << np.uint64(lane)
     policy.notes[key].tag = _tag(hashed)
     policy.ghosts[place] = policy.notes[key]
-    of, to = COUNTS * key * lanes, COUNTS * place * lanes
-    for i in range(COUNTS * lanes):
-        policy.ghost_counts[to + i] = policy.counts[of + i]
+    counted = COUNTS * core.settings.lanes
+    for i in range(counted):
+        policy.ghost_counts[counted * place + i] = policy.counts[counted * key + i]
+
+
+@kernel
+def _place_for(policy, place):  # type: ignore[no-untyped-def]
+    """The place of a new ghost: the first that is free, or that of whose key came least lately."""
+    one, other = policy.ghosts[place], policy.ghosts[place ^ 1]
+    if one.lost == NO_BITS:
+        return place
+    if other.lost == NO_BITS or other.last < one.last:
+        return place ^ 1
+    return place
 
 
 @kernel
@@ -232,13 +251,13 @@ def _dismiss(policy, core, place):  # type: ignore[no-untyped-def]
     ghost = policy.ghosts[place]
     if ghost.lost == NO_BITS:
         return
-    if ghost.returns == 1:
+    if ghost.returns == 0:
+        leave_state(policy, core, ghost)
+    elif is_learned_from(policy):
         gap = min((now(core) - ghost.last) / policy.horizon[0], MEMORY)
         learn_rates(
             policy, core, ghost, policy.ghost_counts, place * core.settings.lanes, NONE, gap
         )
-    else:
-        leave_state(policy, core, ghost)
     policy.ghosts[place].lost = NO_BITS
 
 

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 FRONT, DRAWN = 8, 4
 """Rows of a full window that are kept at hand to leave, and rows drawn for each newcomer."""
-UNKNOWN = -1.0
+SMALL = 64
+"""All rows of a window that has room for no more than so many are at hand: nothing is drawn, so
+that what stays does not depend on luck."""
+UNKNOWN = np.float32(-1.0)
 """Stands for the density of a row in front that was not looked at yet."""
 LOST = 0.05
 """What the arrivals of a key are worth that has lost a row and never came twice to a stream."""
@@ -99,7 +102,7 @@ class Density(Policy):
         return {
             **member_layout(),
             **history_layout(shape),
-            "front": Field("pool", np.float64, None, times=FRONT, kept=True),
+            "front": Field("pool", np.float32, None, times=SMALL, kept=True),
             "turn": Field("pool", np.int64, kept=True),
             "stored": Field("entry", np.int32),
         }
@@ -128,6 +131,12 @@ def _density(policy, core, key, lane, state):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _rounded(density):  # type: ignore[no-untyped-def]
+    """A density as it is compared: keys are equals if only the order of sums tells them apart."""
+    return np.float32(density)
+
+
+@kernel
 def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
     """The same of a key that comes again and again."""
     lanes, base, time = core.settings.lanes, key * core.settings.lanes, now(core)
@@ -146,7 +155,7 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
             rows = np.float64(policy.stored[base + other])
             if core.pools[pool_of(core, other)].budget >= BOUNDLESS:
                 rows = rate
-            crowd = max(rows, 0.5 * left * min(rate, 1.0))
+            crowd = max(rows, 0.5 * left * min(rate, np.sqrt(rate)))
             crowd = max(crowd, 1e-9 if core.settings.complete else 1.0)
             product *= crowd
             sums += rate / crowd
@@ -158,21 +167,30 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
 def _stored_density(policy, core, row):  # type: ignore[no-untyped-def]
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
     state = state_of(core, key_lanes(core, key), key_count(core, key))
-    return key_per_byte(core, _density(policy, core, key, lane, state), key, 0, 0)
+    return _rounded(key_per_byte(core, _density(policy, core, key, lane, state), key, 0, 0))
 
 
 # -- who leaves -----------------------------------------------------------------------------------
 
 
 @kernel
+def _front_size(core, pool):  # type: ignore[no-untyped-def]
+    """How many places the front of a pool has."""
+    budget = core.pools[pool].budget
+    return budget if budget <= SMALL else np.int64(FRONT)
+
+
+@kernel
 def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     """The row that promises least among the oldest, those in front and some drawn."""
-    pools, filled, at = policy.filled.size, policy.filled[pool], pool * FRONT
-    front = min(filled, FRONT)
+    pools, filled, at = policy.filled.size, policy.filled[pool], pool * SMALL
+    size = _front_size(core, pool)
+    front = min(filled, size)
     members, known = policy.members, policy.front
     word = draw(core.settings.seed, arrival)
-    _prefetch_drawn(policy, core, pool, word)
-    policy.turn[pool] = (policy.turn[pool] + 1) % FRONT
+    if filled > front:
+        _prefetch_drawn(policy, core, pool, word)
+    policy.turn[pool] = (policy.turn[pool] + 1) % size
     known[at + policy.turn[pool]] = UNKNOWN
     highest = 0
     for place in range(front):
@@ -181,22 +199,11 @@ def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
             known[at + place] = _stored_density(policy, core, row)
         if known[at + place] > known[at + highest]:
             highest = place
-    for _ in range(DRAWN):
-        drawn = _place_drawn(word, filled)
-        word = mix(word + GOLDEN)
-        if drawn < front:
-            continue
-        row = np.int64(members[drawn * pools + pool])
-        density = _stored_density(policy, core, row)
-        if density < known[at + highest]:
-            _swap(policy, core, row, highest)
-            known[at + highest] = density
-            for place in range(front):
-                if known[at + place] > known[at + highest]:
-                    highest = place
+    if filled > front:
+        _draw_some(policy, core, pool, front, highest, word)
     best = np.int64(oldest_of_pool(core, pool))
     lowest = _stored_density(policy, core, best)
-    for _ in range(FRONT):  # what stands lowest is looked at again
+    for _ in range(size):  # what stands lowest is looked at again
         place = 0
         for other in range(1, front):
             if known[at + other] < known[at + place]:
@@ -212,6 +219,26 @@ def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
         known[at + place] = density
     key, lane = np.int64(core.rows[best].key), lane_of(core, core.rows[best].stream)
     return _oldest_in(core, key, lane), lowest
+
+
+@kernel
+def _draw_some(policy, core, pool, front, highest, word):  # type: ignore[no-untyped-def]
+    """Let rows that are drawn and promise less than the highest in front change places with it."""
+    pools, filled, at = policy.filled.size, policy.filled[pool], pool * SMALL
+    members, known = policy.members, policy.front
+    for _ in range(DRAWN):
+        drawn = _place_drawn(word, filled)
+        word = mix(word + GOLDEN)
+        if drawn < front:
+            continue
+        row = np.int64(members[drawn * pools + pool])
+        density = _stored_density(policy, core, row)
+        if density < known[at + highest]:
+            _swap(policy, core, row, highest)
+            known[at + highest] = density
+            for place in range(front):
+                if known[at + place] > known[at + highest]:
+                    highest = place
 
 
 @kernel
@@ -255,12 +282,12 @@ def _put_forward(policy, core, key):  # type: ignore[no-untyped-def]
         pool = pool_of(core, lane)
         row = key_head(core, key, lane)
         if core.pools[pool].budget < BOUNDLESS:
-            place = np.int64(policy.position[row])
-            if place >= FRONT:
+            place, size = np.int64(policy.position[row]), _front_size(core, pool)
+            if place >= size:
                 place = policy.turn[pool]
-                policy.turn[pool] = (place + 1) % FRONT
+                policy.turn[pool] = (place + 1) % size
                 _swap(policy, core, row, place)
-            policy.front[pool * FRONT + place] = UNKNOWN
+            policy.front[pool * SMALL + place] = UNKNOWN
 
 
 @kernel
@@ -303,7 +330,7 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
     head = key_head(core, key, lane)
     lanes = key_lanes(core, key) | (ONE_BIT << np.uint64(lane))
     density = _density(policy, core, key, lane, state_of(core, lanes, rows + 1))
-    density = key_per_byte(core, density, key, 1, core.numbers[NEWCOMER_BYTES])
+    density = _rounded(key_per_byte(core, density, key, 1, core.numbers[NEWCOMER_BYTES]))
     instead = policy.notes[key].returns == 1 and head != NONE
     if density > 0.0 or instead:
         row, lowest = _choose(policy, core, pool, arrival)
@@ -338,8 +365,8 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
     policy.stored[key * lanes + lane] += 1
     policy.notes[key].lost &= ~(ONE_BIT << np.uint64(lane))
     pool = pool_of(core, core.rows[row].stream)
-    if policy.filled[pool] < FRONT:
-        policy.front[pool * FRONT + policy.filled[pool]] = UNKNOWN
+    if policy.filled[pool] < SMALL:
+        policy.front[pool * SMALL + policy.filled[pool]] = UNKNOWN
     add_member(policy, core, row)
     everywhere = ~NO_BITS >> np.uint64(64 - lanes)
     if lanes > 1 and policy.notes[key].returns == 0 and key_lanes(core, key) == everywhere:
@@ -349,9 +376,9 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
 @implements(hooks.on_remove, DensityState)
 def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
-    if policy.position[row] < FRONT:
+    if policy.position[row] < SMALL:
         pool = pool_of(core, core.rows[row].stream)
-        policy.front[pool * FRONT + policy.position[row]] = UNKNOWN
+        policy.front[pool * SMALL + policy.position[row]] = UNKNOWN
     drop_member(policy, core, row)
     policy.stored[key * core.settings.lanes + lane] -= 1
     # A row that leaves for a newcomer of its own key leaves no ghost: the key is still there.
