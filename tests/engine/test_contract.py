@@ -111,6 +111,24 @@ def test_density_looks_again_at_keys_that_cannot_complete_in_small_windows(total
         )
 
 
+def test_density_takes_the_first_of_equals_in_front() -> None:
+    """Of rows that promise the same; with few keys there are many."""
+    for seed in range(3):
+        windows = [("time", 20), ("time", 7)]
+        usual = {"streams": 2, "rows": 150, "keys": 4, "skew": 0.8, "span": 30}
+        workload = generated(seed, window=windows, keep_total=70, policy="density", **usual)
+        check_decisions(workload, subset=False)
+
+
+def test_density_knows_a_key_whose_last_row_made_room_for_it() -> None:
+    """What has expired by the newest time leaves for a newcomer, of the same key or not."""
+    for seed in (2, 6, 9):
+        windows = [("time", 7), ("time", 20)]
+        usual = {"streams": 2, "rows": 100, "keys": 20, "span": 60}
+        workload = generated(seed, window=windows, keep_rows=(9, 4), policy="density", **usual)
+        check_decisions(workload, subset=False)
+
+
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy not in NAMED_ONLY])
 def test_every_policy_decides_alike_when_streams_come_and_go(policy: str) -> None:
     @settings(slow_generation, max_examples=60)

@@ -236,7 +236,8 @@ def _draw_some(policy, core, pool, front, highest, word):  # type: ignore[no-unt
         if density < known[at + highest]:
             _swap(policy, core, row, highest)
             known[at + highest] = density
-            for place in range(front):
+            highest = 0  # of equals the first
+            for place in range(1, front):
                 if known[at + place] > known[at + highest]:
                     highest = place
 
@@ -381,8 +382,10 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
         policy.front[pool * SMALL + policy.position[row]] = UNKNOWN
     drop_member(policy, core, row)
     policy.stored[key * core.settings.lanes + lane] -= 1
-    # A row that leaves for a newcomer of its own key leaves no ghost: the key is still there.
-    if key_count(core, key) == 0 and key != core.numbers[PINNED]:
+    # A row that leaves for a newcomer of its own key leaves no ghost once that was noted: the key is
+    # still there. Before, the ghost is what the newcomer is noted with.
+    coming = key == core.numbers[PINNED] and policy.numbers[NOTED] == core.numbers[ARRIVALS]
+    if key_count(core, key) == 0 and not coming:
         leave_ghost(policy, core, key, lane)
     elif policy.stored[key * core.settings.lanes + lane] == 0:
         _lose(policy, core, key, lane)
