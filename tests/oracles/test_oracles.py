@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oracles.cases import PATTERNS, case_1, case_2
-from oracles.density import Excitement, Note
+from oracles.density import Excitement, Note, single
 from oracles.exact import exact, judged
 from oracles.lives import AGES, MIDDLE, MOVE, RETURN, START, WIDTH, Lives, bucket
 from oracles.rows import Row, Workload, arrival_order, by_column, named
@@ -461,7 +461,7 @@ class TestDensity:
         assert rule.notes[1].lost == {0}
         assert not rule.notes[1].returns
         assert rule.density(1, 1) == 0.0
-        assert rule.density(3, 0) == rule.outlook[frozenset({0}), 0] > 0.0
+        assert rule.density(3, 0) == single(rule.outlook[frozenset({0}), 0]) > 0.0
 
         # 90: key 1 was in both streams from 1/100 on, and returns.
         rule = simulate(_until(workload, 90)).rule
@@ -538,21 +538,38 @@ class TestDensity:
 
     def test_front(self) -> None:
         """Who has come to all streams is put in front, and leaves first."""
-        first = [(key, key, 0) for key in range(10)]
+        first = [(key, key, 0) for key in range(70)]
         workload = named(
-            [first, [(9, 20, 0)]], [("time", 99)] * 2, keep_rows=(10, 10), policy="density"
+            [first, [(69, 80, 0)]], [("time", 99)] * 2, keep_rows=(70, 70), policy="density"
         )
         rule = simulate(workload).rule
         keys = [held.key for held in rule.lists["a"]]
-        assert keys == [9, 1, 2, 3, 4, 5, 6, 7, 8, 0]
+        assert keys == [69, *range(1, 69), 0]
+        assert len(rule.front("a")) == 8
         assert rule.turns == {"a": 1}
-        newest = replace(rule.lists["a"][0], key=11, time=30, row=10, arrival=11)
+        newest = replace(rule.lists["a"][0], key=71, time=90, row=70, arrival=71)
         rule.advances(newest)
         window = list(rule.windows["a"])
         assert not rule.refuses(window, newest)
-        assert rule.victim(window, newest).key == 9
+        assert rule.victim(window, newest).key == 69
         assert rule.turns == {"a": 2}
         assert rule.front("a")[0] == 0.0
+
+    def test_small_windows_are_in_front_as_a_whole(self) -> None:
+        """Nobody has to be put there, and the lowest of all leaves."""
+        first = [(key, key, 0) for key in range(64)]
+        workload = named(
+            [first, [(40, 70, 0)]], [("time", 99)] * 2, keep_rows=(64, 64), policy="density"
+        )
+        rule = simulate(workload).rule
+        assert [held.key for held in rule.lists["a"]] == [*range(64)]
+        newest = replace(rule.lists["a"][0], key=71, time=80, row=64, arrival=65)
+        rule.advances(newest)
+        window = list(rule.windows["a"])
+        assert not rule.refuses(window, newest)
+        assert rule.victim(window, newest).key == 40
+        assert rule.front("a")[40] == 0.0
+        assert None not in rule.front("a")
 
     def test_told_apart_by_a_column(self) -> None:
         """Rows are counted; a key begins anew after a window, and is forgotten without a row."""

@@ -382,8 +382,8 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
         policy.front[pool * SMALL + policy.position[row]] = UNKNOWN
     drop_member(policy, core, row)
     policy.stored[key * core.settings.lanes + lane] -= 1
-    # A row that leaves for a newcomer of its own key leaves no ghost once that was noted: the key is
-    # still there. Before, the ghost is what the newcomer is noted with.
+    # A row that leaves for a newcomer of its own key leaves no ghost once that was noted: the key
+    # is still there. Before, the ghost is what the newcomer is noted with.
     coming = key == core.numbers[PINNED] and policy.numbers[NOTED] == core.numbers[ARRIVALS]
     if key_count(core, key) == 0 and not coming:
         leave_ghost(policy, core, key, lane)
