@@ -124,8 +124,9 @@ class _Contender:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(json.loads(line))
+        with self.process.stdout as told:
+            for line in told:
+                self.lines.put(json.loads(line))
         self.lines.put({"failed": "the process ended"})
 
     def release(self, minute: int) -> None:
