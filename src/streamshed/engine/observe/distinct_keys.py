@@ -38,7 +38,7 @@ def _note(loss, hashed, level, made):  # type: ignore[no-untyped-def]
     distinct[place].level = min(np.int64(distinct[place].level), level)
     if made:
         distinct[place].made = 1
-    while 2 * loss.numbers[DISTINCT] > distinct.size:
+    while 4 * loss.numbers[DISTINCT] > 3 * distinct.size:
         _thin_out(loss)
 
 

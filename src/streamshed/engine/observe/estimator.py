@@ -58,11 +58,11 @@ from streamshed.kernels.core import (
 from streamshed.kernels.random import GOLDEN
 from streamshed.plan.plan import Plan
 
-CAPACITY = 3 << 10
+CAPACITY = 11 << 8
 """Entries that a sample may have in any case, if it chooses its rate by itself."""
 PART = 40
 """Beyond that it may have one for so many rows of the budget. With the sketch, which has a cell for
-four rows that a stream may have, it takes less than 5 % of the memory."""
+two rows that a stream may have, it takes less than 5 % of the memory."""
 LARGE = 1 << 20
 """The most that it may have; and what it has, if the rate was said, before it falls to that."""
 WIDTH = 1 << 12
@@ -297,7 +297,7 @@ def sample_entries(budget: int) -> int:
 
 def sketch_bits(budget: int, streams: int) -> int:
     """The bits of the width of the sketch, for so many rows of the budget of all streams."""
-    return min(max(WIDTH, budget // (4 * streams)), LARGE).bit_length() - 1
+    return min(max(WIDTH, budget // (2 * streams)), LARGE).bit_length() - 1
 
 
 def _positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:

@@ -37,8 +37,8 @@ GROUPS = 128
 """Random groups of keys, from whose differences the precision of an estimate is known."""
 STEPS = 12
 """Steps in which the last minute goes by."""
-DISTINCT_KEYS = 2048
-"""Keys with a result that are remembered, to count them all."""
+DISTINCT_PLACES = 2048
+"""Room for keys with a result that are remembered, to count them all; a quarter stays free."""
 LIKELY = 8.0
 """Fewer results than these, as the sketch says, may be noise."""
 FAR = -(2**62)
@@ -203,7 +203,7 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "spread": once(np.float64, 2 * GROUPS),
         "steps": once(TALLY, STEPS),
         "step_spread": once(np.float64, STEPS * 2 * GROUPS),
-        "distinct": once(DISTINCT_KEY, 2 * DISTINCT_KEYS),
+        "distinct": once(DISTINCT_KEY, DISTINCT_PLACES),
         "partners": Field("stream", np.float64, 0, LEVELS),
         "led": Field("stream", np.float64),
         "at": once(np.int32, lanes, kept=False),
