@@ -106,7 +106,7 @@ def _accounts() -> dict[str, Any]:
 
     fates = [f"a.{fate}" for fate in FATES]
     names = [*TOTALS, *fates, *(f"shed by {policy}" for policy in SHED_BY)]
-    nothing = dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity"))
+    nothing = dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity", "harvest"))
     return dict.fromkeys(names, 0) | nothing
 
 

@@ -279,7 +279,8 @@ def _told(streams: int) -> dict[str, Any]:
     """The progress of a batch with the accounts of so many streams."""
     values: dict[str, Any] = dict.fromkeys([*TOTALS, *(f"shed by {by}" for by in SHED_BY)], 0)
     values |= {f"s{number}.{fate}": 7 for number in range(streams) for fate in FATES}
-    values |= dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity", "budget"))
+    values |= dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity", "harvest"))
+    values["budget"] = None
     return {
         "batchId": 0,
         "timestamp": "2027-01-15T08:00:00.000Z",

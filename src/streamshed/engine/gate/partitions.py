@@ -77,11 +77,6 @@ class Partition:
         """All rows of it."""
         return sum(piece.size for piece in self.pieces())
 
-    @property
-    def taken(self) -> int:
-        """What they take of a budget."""
-        return sum(piece.taken for piece in self.pieces())
-
 
 @dataclass
 class Partitions:

@@ -295,7 +295,7 @@ class DiskSpill(Component):
         groups: list[list[int]] = [[]]
         rows = 0
         for number in self.aside.longest_waiting():
-            cost = self.aside.of[number].taken
+            cost = self._needed_of(self.aside.of[number])
             if cost > self.credit:
                 break
             self.credit -= cost

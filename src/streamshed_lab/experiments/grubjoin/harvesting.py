@@ -24,6 +24,7 @@ from streamshed.engine.gate.harvest_fractions import (
     Directions,
     best,
     cost_and_output,
+    evaluate,
     full_cost,
     greedy,
     ranked,
@@ -145,7 +146,7 @@ def best_of_all(known, budget, settings, taken):  # type: ignore[no-untyped-def]
             tried[1] = settings[two]
             for three in range(len(settings)):
                 tried[2] = settings[three]
-                cost, output = cost_and_output(known, tried)  # type: ignore[no-untyped-call]
+                cost, output = evaluate(known, tried)  # type: ignore[no-untyped-call]
                 if cost <= budget and output > most:
                     most = output
                     taken[:] = tried

@@ -23,6 +23,7 @@ def figure_8(scale: Scale, report: Report) -> list[Claim]:
         tables = census(YEARS, scale.census)
     except InputError as error:
         why = f"There is no such data here: {error}"
+        report.progress(why)
         says = "MSketch outperforms the others on census data"
         return [judge("8", says, "Not measured.", {"data": False}, why)]
     one, two, three = tables
