@@ -10,34 +10,33 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.aggregates import Weights, aggregated
-from streamshed.columns import no_rows
 from streamshed.engine.build import build_bulk_operator, build_operator
-from streamshed.engine.ingest import Ingest, InputRows, times_of
+from streamshed.engine.feeds import EncodedFeed, Piece, PlainFeed, in_step, pieces
+from streamshed.engine.ingest import Ingest, times_of
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
-from streamshed.engine.payload import PLACE_BITS, Payload, Places, places_in
+from streamshed.engine.payload import PLACE_BITS, Places
 from streamshed.engine.results import result_schema
 from streamshed.errors import SpecError
-from streamshed.kernels.core import NEVER
-from streamshed.kernels.merge import running_maximum
+from streamshed.kernels.core import FATES, LATE, NEVER
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, by_one_key, check_shards
 from streamshed.selection import TIME, Selection
 from streamshed.shards import ShardRows, combined, divided, shard_rows
-from streamshed.sources import Source, check_shared, open_source
+from streamshed.sources import Source, check_order, check_shared, open_source
 from streamshed.spec import Spec
 
 NOWHERE: Places = np.empty(0, np.int64)
+"""The places of rows that are read, and kept nowhere."""
 
 AHEAD = 2
 """Batches that are read before shards have joined those before them."""
@@ -150,11 +149,7 @@ def open_inputs(
         data: the input of each stream.
         order: whether the rows of tables come in the order of their time, or as they stand.
     """
-    if order not in ("time", "arrival"):
-        raise SpecError(
-            f"`order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, give the "
-            "inputs in a mapping, as in replay({'order': …})"
-        )
+    check_order(order, "replay")
     check_shared(data)
     opened = {name: open_source(name, value) for name, value in data.items()}
     plan = make_plan(spec, {name: source.schema for name, source in opened.items()})
@@ -278,11 +273,8 @@ class _Running:
 
     def _alone(self, part: Operator, advance: _Advance) -> Iterator[pa.RecordBatch]:
         """The results of a join that is not divided."""
-        feeds = [
-            _Feed(position, source, part, self.whole, self.chunk)
-            for position, source in enumerate(self.sources)
-        ]
-        for rows in _ready(feeds, part):
+        feeds = [EncodedFeed(part, *feed) for feed in self._feeds()]
+        for rows in in_step(feeds, map if part.bulk is None else part.bulk.map):
             yield from self._handed_out(part, part.process_inputs(rows))
             if not self.whole:
                 part.compact()
@@ -301,7 +293,7 @@ class _Running:
         newest = [NEVER] * len(self.sources)
         encoder = Ingest(self.plan)
         working: deque[list[Future[list[pa.RecordBatch]]]] = deque()
-        for batch in _aligned(self.plan, self.sources, self.chunk, self._keep):
+        for batch in in_step([PlainFeed(self.plan, *feed) for feed in self._feeds()]):
             newest = [max(known, one.newest) for known, one in zip(newest, batch, strict=True)]
             streams = [
                 shard_rows(encoder, position, one.rows, len(self.parts))
@@ -326,8 +318,13 @@ class _Running:
         for batch_results in working:
             yield from _results_of(batch_results)
 
+    def _feeds(self) -> Iterator[tuple[int, pa.Schema, Iterator[Piece]]]:
+        """The position of each input, the schema of its rows, and these."""
+        for position, source in enumerate(self.sources):
+            yield position, source.schema, pieces(position, source, self.chunk, self._keep)
+
     def _keep(self, position: int, rows: pa.RecordBatch) -> int | None:
-        """Keep rows that are all in memory for all shards; returns the place of the first."""
+        """Let all parts keep rows that are all in memory; returns the place of the first."""
         if not self.whole:
             return None
         for part in self.parts:
@@ -387,8 +384,10 @@ class _Running:
 
     def _warn(self) -> None:
         windows = self.spec.time_windows
+        if windows is None or windows.late or not any(map(_has_late_rows, self.parts)):
+            return
         late = {name: stream.late for name, stream in self.ledger().accounts.items() if stream.late}
-        if late and windows is not None and windows.late == 0:
+        if late:
             worst = max(late, key=lambda name: late[name])
             warnings.warn(
                 f"rows came out of order: {sum(late.values()):,} were left out as late"
@@ -419,6 +418,11 @@ def _check_parts(plan: Plan, shards: int | None) -> None:
             )
 
 
+def _has_late_rows(part: Operator) -> bool:
+    """Whether any row came late; the whole ledger takes longer to make."""
+    return bool(part.core.counts.reshape(-1, FATES)[:, LATE].any() or part.others[LATE])
+
+
 def _level_of_caller() -> int:
     """How many frames up the first one outside this package is, seen from whoever asks."""
     level, frame = 0, sys._getframe()
@@ -427,200 +431,10 @@ def _level_of_caller() -> int:
     return level
 
 
-def _ready(feeds: Sequence[_Feed], operator: Operator) -> Iterator[list[InputRows]]:
-    """Rows of all inputs that no row still unread can come before: the streams advance together."""
-    bulk = operator.bulk
-    while True:
-        if bulk is None:
-            for feed in feeds:
-                feed.fill()
-        else:
-            bulk.map(_Feed.fill, feeds)
-        waiting = [feed for feed in feeds if not feed.at_end]
-        # The stream whose known part ends first bounds what can be merged now.
-        bound = min(((feed.reach(), feed.position) for feed in waiting), default=None)
-        parts = [feed.ready(bound) for feed in feeds]
-        if bound is None and not any(part.time.size for part in parts):
-            return
-        yield parts
-
-
 def _results_of(working: Sequence[Future[list[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
     """The results of a batch, shard by shard."""
     for one in working:
         yield from one.result()
-
-
-class _Aligned(NamedTuple):
-    """Rows of one input in a batch of a join in shards."""
-
-    rows: pa.RecordBatch
-    newest: int
-    """The newest time of the rows, `NEVER` if there are none."""
-    place: int | None
-    """Where the payload keeps the first of them, if it does already."""
-
-
-_Keep = Callable[[int, pa.RecordBatch], int | None]
-
-
-def _aligned(
-    plan: Plan, sources: Sequence[Source], chunk: int, keep: _Keep
-) -> Iterator[list[_Aligned]]:
-    """Rows of all inputs that no row still unread can come before."""
-    inputs = [
-        _Waiting(plan, position, _pieces(position, source, chunk, keep))
-        for position, source in enumerate(sources)
-    ]
-    while True:
-        for one in inputs:
-            one.fill()
-        open_ends = (one.end for one in inputs if one.end is not None)
-        bound = min(open_ends, default=None)
-        ready = [one.ready(bound) for one in inputs]
-        if bound is None and not any(one.rows.num_rows for one in ready):
-            return
-        yield ready
-
-
-def _pieces(
-    position: int, source: Source, chunk: int, keep: _Keep
-) -> Iterator[tuple[pa.RecordBatch, int | None]]:
-    """The rows in pieces of a good size, and the place of the first of each if it has one yet."""
-    for rows in source.batches():
-        place = keep(position, rows)
-        for start in range(0, rows.num_rows, chunk):
-            yield rows.slice(start, chunk), None if place is None else place + start
-
-
-@dataclass
-class _Waiting:
-    """One input of a join in shards: the rows that are read and wait for the other inputs."""
-
-    plan: Plan
-    position: int
-    pieces: Iterator[tuple[pa.RecordBatch, int | None]]
-    rows: pa.RecordBatch = field(init=False)
-    times: npt.NDArray[np.int64] = field(init=False)
-    """When each arrives: the newest time up to it."""
-    place: int | None = None
-    """Of the first of them."""
-    end: tuple[int, int] | None = (NEVER, 0)
-    """How far it is known, and its position; None if it is read to its end."""
-
-    def __post_init__(self) -> None:
-        self.rows = no_rows(self.plan.streams[self.position].schema)
-        self.times = NOWHERE
-
-    def fill(self) -> None:
-        """Read on if nothing waits."""
-        if self.end is None or self.times.size:
-            return
-        piece = next(self.pieces, None)
-        if piece is None:
-            self.end = None
-            return
-        self.rows, self.place = piece
-        stream = self.plan.streams[self.position]
-        assert stream.time is not None
-        where = f"stream {stream.name!r}, column {stream.time!r}"
-        times, null = times_of(self.rows.column(stream.time), self.plan.time_type, where)
-        self.times, _ = running_maximum(times, null, self.end[0])  # type: ignore[no-untyped-call]
-        self.end = int(self.times[-1]), self.position
-
-    def ready(self, bound: tuple[int, int] | None) -> _Aligned:
-        """Take the rows that no row still unread can come before.
-
-        Args:
-            bound: how far the slowest input is known, and its position; None if all are read.
-        """
-        cut = self.times.size
-        if bound is not None:
-            reach, position = bound
-            side: Literal["left", "right"] = "right" if self.position <= position else "left"
-            cut = int(np.searchsorted(self.times, reach, side))
-        newest = int(self.times[cut - 1]) if cut else NEVER
-        ready = _Aligned(self.rows.slice(0, cut), newest, self.place)
-        self.rows, self.times = self.rows.slice(cut), self.times[cut:]
-        self.place = None if self.place is None else self.place + cut
-        return ready
-
-
-@dataclass
-class _Feed:
-    """One input: the part of it that is read and waits for the other streams.
-
-    Inputs that are all in memory are handed to the operator's payload as they are. Others are
-    handed over row by row as they are processed, so that rows that have left can be let go of.
-    """
-
-    position: int
-    source: Source
-    operator: Operator
-    whole: bool
-    chunk: int
-    at_end: bool = False
-    pending: InputRows | None = None
-    rows: pa.RecordBatch | None = None
-    chunks: Iterator[tuple[pa.RecordBatch, Places]] = field(init=False)
-    following: tuple[pa.RecordBatch, Places] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.chunks = self._chunks()
-        self.following = next(self.chunks, None)
-
-    def _chunks(self) -> Iterator[tuple[pa.RecordBatch, Places]]:
-        """The rows in pieces of a good size, with their places if they have any yet."""
-        for rows in self.source.batches():
-            segment = self._payload().put(rows) if self.whole else None
-            for start in range(0, rows.num_rows, self.chunk):
-                piece = rows.slice(start, self.chunk)
-                place = np.arange(start, start + piece.num_rows, dtype=np.int64)
-                yield piece, NOWHERE if segment is None else places_in(segment, place)
-
-    def _payload(self) -> Payload:
-        return self.operator.payload[self.position]
-
-    def fill(self) -> None:
-        """Read on if nothing waits."""
-        if self.pending is None:
-            self._read(no_rows(self.source.schema), NOWHERE)
-        while (
-            self.following is not None and self.pending is not None and not len(self.pending.time)
-        ):
-            self._read(*self.following)
-            self.following = next(self.chunks, None)
-        self.at_end = self.following is None
-
-    def _read(self, rows: pa.RecordBatch, places: Places) -> None:
-        self.rows = rows
-        self.pending = self.operator.ingest.read(self.position, rows, places)
-
-    def reach(self) -> int:
-        """How far in time the known part of this stream goes."""
-        assert self.pending is not None
-        return int(self.pending.arrival_time[-1])
-
-    def ready(self, bound: tuple[int, int] | None) -> InputRows:
-        """Take the rows that no row still unread can come before.
-
-        Args:
-            bound: how far the slowest stream is known, and its position; None if all are read.
-        """
-        assert self.pending is not None
-        assert self.rows is not None
-        pending = self.pending
-        cut = pending.time.size
-        if bound is not None:
-            reach, position = bound
-            side: Literal["left", "right"] = "right" if self.position <= position else "left"
-            cut = int(np.searchsorted(pending.arrival_time, reach, side))
-        self.pending = pending.part(cut, pending.time.size)
-        taken = pending.part(0, cut)
-        if cut and not self.whole:
-            taken = taken._replace(payload=self._payload().add(self.rows.slice(0, cut)))
-            self.rows = self.rows.slice(cut)
-        return taken
 
 
 class _Advance(Protocol):

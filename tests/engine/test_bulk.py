@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamshed import join
-from streamshed.engine import bulk, bulk_graph
 from streamshed.engine.build import build_operator
-from streamshed.engine.bulk import Bulk, joins_at_once
-from streamshed.engine.bulk_graph import GraphBulk
+from streamshed.engine.bulk import bulk, by_equalities, by_key
+from streamshed.engine.bulk.bulk import joins_at_once
+from streamshed.engine.bulk.by_equalities import GraphBulk
+from streamshed.engine.bulk.by_key import KeyBulk
 from streamshed.engine.ingest import merged
 
 KEYS = st.none() | st.integers(0, 3)
@@ -54,7 +56,7 @@ def in_bulk(said, tables, threads, part, at_once, cuts):
     """The results and the ledger of a join in bulk, whose input comes in pieces."""
     plan = said.plan({name: table.schema for name, table in tables.items()})
     operator = build_operator(plan)
-    kind = GraphBulk if plan.graph else Bulk
+    kind = GraphBulk if plan.graph else KeyBulk
     operator.bulk = kind(operator, threads, part, at_once)
     operator.expect(1)
     parts = [
@@ -84,7 +86,8 @@ def test_the_loop_makes_the_same(case, threads, part, at_once, cuts):
     tables, said = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk, "FEW", 0)
-        patch.setattr(bulk, "BLOCK", 3)
+        patch.setattr(by_key, "FEW", 0)
+        patch.setattr(by_key, "BLOCK", 3)
         rows, ledger = in_bulk(said, tables, threads, part, at_once, cuts)
     looped = said.replay(tables, order="arrival")  # as they stand, they are in the order of time
     assert rows == looped.table.to_pylist()
@@ -178,11 +181,40 @@ def test_the_loop_makes_the_same_by_equalities(graph, data, threads, part, at_on
     said = join(*names).on(*GRAPHS[graph]).within(windows, time="t")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk, "FEW", 0)
-        patch.setattr(bulk_graph, "BLOCK", 2)
-        patch.setattr(bulk_graph, "SMALLEST_TABLE", 2)
+        patch.setattr(by_equalities, "BLOCK", 2)
+        patch.setattr(by_equalities, "SMALLEST_TABLE", 2)
         rows, ledger = in_bulk(said, tables, threads, part, at_once, cuts)
     looped = said.replay(tables, order="arrival")
     assert sorted(map(str, rows)) == sorted(map(str, looped.table.to_pylist()))
     assert [row["time"] for row in rows] == looped.table["time"].to_pylist()
     assert ledger.streams == looped.ledger.streams
     assert ledger.results == looped.ledger.results
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.integers(0, 40), max_size=60).map(sorted),
+    st.integers(0, 60),
+    st.integers(0, 40),
+    st.integers(1, 20),
+    st.integers(1, 30),
+)
+def test_spans_of_time_follow_each_other(times, known, window, threads, part):
+    tables = {name: pa.table({"x": [0], "t": [0]}) for name in "ab"}
+    said = join("a", "b").on("a.x = b.x", "a.t = b.t").within(window, time="t")
+    operator = build_operator(said.plan({name: rows.schema for name, rows in tables.items()}))
+    known = min(known, len(times))
+    spans = GraphBulk(operator, threads, part)._spans(np.array(times, np.int64), known)
+    edges = [start for start, _ in spans] + [len(times)]
+    assert edges[0] == known
+    assert [end for _, end in spans] == edges[1:]
+    assert all(start < end for start, end in spans)
+    assert len(spans) <= threads
+
+
+def test_spans_are_as_many_as_threads_and_the_last_is_no_single_row():
+    said = join("a", "b").on("a.x = b.x", "a.y = b.y").within(10, time="t")
+    schema = pa.schema({"x": pa.int64(), "y": pa.int64(), "t": pa.int64()})
+    operator = build_operator(said.plan({"a": schema, "b": schema}))
+    first, last = GraphBulk(operator, 2, 100)._spans(np.arange(9_999), 0)
+    assert first[1] - first[0] > last[1] - last[0] > 3_000  # who joins the last moves the clock

@@ -90,7 +90,7 @@ class EncodedRows(NamedTuple):
 
 
 class StreamNames:
-    """Numbers for streams that are told apart by a column, by its values; see `stream_names`.
+    """Numbers for streams that are named by a column, by its values; see `stream_names`.
 
     Args:
         number: the names that are known already, with their numbers.

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.kernels.compiling import kernel, loop
-from streamshed.kernels.intrinsics import copy_8, copy_16, copy_32, copy_64
+from streamshed.kernels.intrinsics import (
+    byte_at,
+    int_at,
+    long_at,
+    set_byte,
+    set_int,
+    set_long,
+    set_short,
+    short_at,
+)
 
 
 @kernel
@@ -65,16 +74,13 @@ def gather(pieces, offsets, addresses, width, target):  # type: ignore[no-untype
     """
     if width == 8:
         for i in range(pieces.size):
-            at = addresses[pieces[i]] + np.uint64(8 * offsets[i])
-            copy_64(at, target + np.uint64(8 * i))
+            set_long(target, i, long_at(addresses[pieces[i]], offsets[i]))
     elif width == 4:
         for i in range(pieces.size):
-            at = addresses[pieces[i]] + np.uint64(4 * offsets[i])
-            copy_32(at, target + np.uint64(4 * i))
+            set_int(target, i, int_at(addresses[pieces[i]], offsets[i]))
     elif width == 2:
         for i in range(pieces.size):
-            at = addresses[pieces[i]] + np.uint64(2 * offsets[i])
-            copy_16(at, target + np.uint64(2 * i))
+            set_short(target, i, short_at(addresses[pieces[i]], offsets[i]))
     else:
         for i in range(pieces.size):
-            copy_8(addresses[pieces[i]] + np.uint64(offsets[i]), target + np.uint64(i))
+            set_byte(target, i, byte_at(addresses[pieces[i]], offsets[i]))

@@ -1,0 +1,1 @@
+"""Exact joins of whole tables: many rows at once, on all cores."""
