@@ -9,11 +9,11 @@ from functools import cache
 
 import numpy as np
 
-from .lives import MIDDLE, MOST_NAMED, Lives, State, bucket
+from .lives import MOST_NAMED, Lives, State, bucket
+from .recurrence import FAST, SLOW, Recurrence
 from .rows import Key, Stream, Workload
 from .rules import MASK, Held, Random, Windows, draw, hash_of, mix
 
-FAST, SLOW = 0.3, 3.0
 PRIOR, ROUNDS, ROUGHNESS = 4.0, 20, 0.02
 FRONT, DRAWN, SMALL = 8, 4, 64
 PATIENCE, SHY, LEAST = 4, 0.05, 1e-9
@@ -34,6 +34,7 @@ class Note:
     last: int
     first: int
     lanes: set[int]
+    """The streams that it came to in this life; if it returns, ever."""
     fast: list[float]
     slow: list[float]
     fast_to_come: list[float]
@@ -148,6 +149,7 @@ class Density(Random):
         self.horizon = float(max(max(workload.lengths) if workload.timed else rows, 1))
         self.lives = Lives(self.lanes, self.lanes if self.complete else workload.at_least)
         self.excitement = Excitement(self.lanes)
+        self.recurrence = Recurrence(self.lanes)
         self.fresh_keys = self.fresh_arrivals = 0.0
         self.outlook: dict[tuple[State, int], float] = {}
         rows = workload.keep_total or sum(rows or 0 for rows in workload.keep_rows or ())
@@ -235,7 +237,9 @@ class Density(Random):
             self.live_on(note, lane, moment)
         gap = (self.now() - note.last) / self.horizon
         if returned and self.regarded():
-            self.excitement.learn(note, self.horizon, gap, lane)
+            self.learn(note, gap, lane)
+        if note.returns:
+            note.lanes.add(lane)
         fast, slow = single(math.exp(-gap / FAST)), single(math.exp(-gap / SLOW))
         note.fast = [single(count * fast) for count in note.fast]
         note.slow = [single(count * slow) for count in note.slow]
@@ -247,6 +251,12 @@ class Density(Random):
             if note.returns and not returned:
                 self.fresh_keys += 1.0
                 self.fresh_arrivals += expected
+
+    def learn(self, note: Note, gap: float, lane: int | None) -> None:
+        """After a gap the key has come to a stream, or to none."""
+        to_come = note.fast_to_come, note.slow_to_come
+        self.recurrence.learn(note.lanes, *to_come, gap, self.horizon, lane)
+        self.excitement.learn(note, self.horizon, gap, lane)
 
     def regarded(self) -> bool:
         """Whether a gap that ends now is learned from."""
@@ -325,7 +335,7 @@ class Density(Random):
             self.leave(ghost)
         elif self.regarded():
             gap = min((self.now() - ghost.last) / self.horizon, float(PATIENCE))
-            self.excitement.learn(ghost, self.horizon, gap, None)
+            self.learn(ghost, gap, None)
 
     def look_at(self, place: int) -> None:
         """Dismiss the ghost in a place if its time is over."""
@@ -358,10 +368,12 @@ class Density(Random):
             self.outlook = self.lives.outlook(present, self.worth)
         else:
             self.outlook = _beginning(self.lanes, self.lives.at_least)
+        self.recurrence.find_anew()
         self.excitement.regress()
         if self.now() - self.since >= self.horizon and self.again >= RENEWAL:
             self.lives.forget(present)
             self.excitement.fade()
+            self.recurrence.fade()
             self.fresh_keys *= 0.5
             self.fresh_arrivals *= 0.5
             self.since, self.again = self.now(), 0
@@ -390,13 +402,14 @@ class Density(Random):
         note, now = self.notes[key], self.now()
         mine = self.in_lane(key, lane)
         left = max(1.0 - (now - self.moment(mine[0])) / self.horizon, 0.0) if mine else 1.0
-        gap = MIDDLE[bucket(now - note.last, self.horizon)]
+        gap = bucket(now - note.last, self.horizon)
         rates, crowds = {}, {}
         for other in range(self.lanes):
             if other == lane:
                 continue
-            rate = note.fast_to_come[other] * math.exp(-gap / FAST)
-            rate += note.slow_to_come[other] * math.exp(-gap / SLOW)
+            to_come = note.fast_to_come[other], note.slow_to_come[other]
+            rate = self.recurrence.rate(other, gap, *to_come)
+            rate *= self.recurrence.of_set(note.lanes, other)
             rows = float(len(self.in_lane(key, other))) if self.bounded(other) else rate
             crowd = max(rows, left / 2.0 * min(rate, math.sqrt(rate)))
             if not self.complete:

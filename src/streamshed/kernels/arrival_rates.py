@@ -11,11 +11,10 @@ import numpy as np
 from streamshed.kernels.age_buckets import now
 from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import NONE
-from streamshed.kernels.key_states import MOST_NAMED, NO_BITS, named
+from streamshed.kernels.key_states import MOST_NAMED, NO_BITS, ONE_BIT, named
 from streamshed.kernels.random import mix
+from streamshed.kernels.recurrence import COUNTS, FAST, SLOW, learn_recurrence
 
-FAST, SLOW = 0.3, 3.0
-"""Windows in which the counts of arrivals fade to 1/e."""
 RIPENING = 0.5
 """Windows for which a key is taken to have been known before it came."""
 OWN = 0.5
@@ -26,8 +25,6 @@ ROUGH = 0.02
 """Arrivals vary as their rate; this is the variance that is left where a rate is 0."""
 LEARNED_FULLY = 4096
 """Arrivals that are all learned from; then one in four is."""
-COUNTS = 4
-"""Of a key in a lane: fast and slow counts, and what of each is to come in a window."""
 ROWS_SEEN = 2
 """Where the rows noted so far stand in the numbers of a key history."""
 
@@ -54,6 +51,8 @@ def count_arrival(policy, core, key, lane, returned):  # type: ignore[no-untyped
     gap = (now(core) - note.last) / policy.horizon[0]
     if returned == 1 and is_learned_from(policy):
         learn_rates(policy, core, note, counts, base, lane, gap)
+    if note.returns == 1:
+        policy.notes[key].lanes |= ONE_BIT << np.uint64(lane)
     fast, slow = np.float32(np.exp(-gap / FAST)), np.float32(np.exp(-gap / SLOW))
     for i in range(COUNTS * base, COUNTS * (base + lanes), COUNTS):
         counts[i] *= fast
@@ -111,6 +110,7 @@ def is_learned_from(policy):  # type: ignore[no-untyped-def]
 def learn_rates(policy, core, note, counts, base, lane, gap):  # type: ignore[no-untyped-def]
     """Learn from the time since a key last came; lane: where it has come now, or NONE."""
     fit, lanes = policy.fit, core.settings.lanes
+    learn_recurrence(policy, core, note, counts, base, lane, gap)
     if lanes > MOST_NAMED:
         return
     ripe = ripeness(policy, note, note.last)

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamshed.kernels.age_buckets import AGES, DOUBLINGS, find_horizon, now, start_of, width
+from streamshed.kernels.age_buckets import AGES, DOUBLINGS, find_horizon, now
 from streamshed.kernels.arrival_rates import (
-    COUNTS,
-    FAST,
     ROWS_SEEN,
-    SLOW,
     count_arrival,
     fits_of,
     is_learned_from,
@@ -35,6 +32,7 @@ from streamshed.kernels.key_states import (
     true_state,
 )
 from streamshed.kernels.life_table import (
+    EXPECTED,
     LEVELS,
     count_event,
     count_present,
@@ -43,12 +41,22 @@ from streamshed.kernels.life_table import (
     leave_state,
     look_forward,
 )
+from streamshed.kernels.recurrence import (
+    COUNTS,
+    FAST,
+    SLOW,
+    find_recurrence,
+    gap_entries,
+    groups_of,
+    halve_recurrence,
+    set_entries,
+)
 from streamshed.kernels.table import key_hash
 
 MEMORY = 4.0
 """Windows of silence after which a key is forgotten."""
 FIRST_LOOKS, LOOKS = 64, 4096
-"""Tuples after which all is made anew from what was learned: at least, and at most."""
+"""Rows after which all is made anew from what was learned: at least, and at most."""
 LESSON = 500
 """Keys that must have left a state before what was learned counts half."""
 FEWEST_GHOSTS, MOST_GHOSTS = 1 << 13, 1 << 20
@@ -67,7 +75,8 @@ NOTE = np.dtype(
         ("begin", np.int64),  # since when the key is known
         ("last", np.int64),  # when it last came
         ("first", np.int64),  # when the oldest row of its present life came
-        ("lanes", np.uint64),  # the lanes it came to in this life; with a single lane, how often
+        # The lanes it came to in this life (if it returns: ever); with a single lane, how often.
+        ("lanes", np.uint64),
         ("lost", np.uint64),  # the lanes that held it, or refused it, and do not hold it
         ("returns", np.int32),  # 1 if it came to a lane again, or after its life was over
         ("tag", np.uint32),  # of a ghost: the upper half of its hash
@@ -86,7 +95,7 @@ def history_layout(shape: Shape) -> dict[str, Field]:
         states * AGES
         + sizes * AGES * 3
         + states * DOUBLINGS * (moves + 1)
-        + 2 * states * (AGES + 1) * LEVELS
+        + states * (1 + EXPECTED * LEVELS)
     )
 
     def once(times: int, kept: bool = True) -> Field:
@@ -103,7 +112,9 @@ def history_layout(shape: Shape) -> dict[str, Field]:
         "outlook": once(states * AGES),
         "fit": once(fits_of(lanes)),
         "fresh": once(2),
-        "fade": once(2 * AGES),
+        "by_gap": once(gap_entries(lanes)),
+        "by_set": once(set_entries(lanes)),
+        "fade": once(2 * AGES * groups_of(lanes)),
         "scratch": once(scratch, kept=False),
         "horizon": once(2),
         "numbers": Field("once", np.int64, times=NUMBERS, kept=True),
@@ -114,10 +125,7 @@ def history_layout(shape: Shape) -> dict[str, Field]:
 def begin(policy, core):  # type: ignore[no-untyped-def]
     """See how long a window is, and how counts fade in it."""
     find_horizon(policy, core)
-    for age in range(AGES):
-        middle = start_of(age) + 0.5 * width(age)
-        policy.fade[age] = np.exp(-middle / FAST)
-        policy.fade[AGES + age] = np.exp(-middle / SLOW)
+    find_recurrence(policy, core)
     regress(policy, core)
 
 
@@ -276,6 +284,7 @@ def _sweep(policy, core):  # type: ignore[no-untyped-def]
 def learn(policy, core):  # type: ignore[no-untyped-def]
     """Make of what was noted what is expected; and forget, now and then."""
     numbers = policy.numbers
+    find_recurrence(policy, core)
     regress(policy, core)
     look_forward(policy, core)
     if numbers[NEXT_LOOK] == 0:
@@ -285,6 +294,7 @@ def learn(policy, core):  # type: ignore[no-untyped-def]
         halve(policy.events, policy.events.size)
         halve(policy.moved, policy.moved.size)
         halve(policy.fresh, 2)
+        halve_recurrence(policy)
         if named(core):
             halve(policy.fit, 6 * core.settings.lanes * core.settings.lanes)
         count_present(policy, core, policy.flow, 0.5)

@@ -29,6 +29,10 @@ TURNS = 0.3
 PRICES = (2.0**-6, 2.0**-2, 2.0**2, 2.0**6)
 """Results for a row in a window, at which keys are given up."""
 LEVELS = len(PRICES)
+RESULTS, TIME, NEXT_RESULTS, NEXT_TIME, MEAN_RESULTS, MEAN_TIME = range(6)
+EXPECTED = 6
+"""What is expected of a state at a price: results and time of rows from an age on, and from the
+next younger one on; and their means over the age between both."""
 FIRM = 4.0
 """Events that outweigh what is known more coarsely."""
 HOPE = 0.5
@@ -91,8 +95,8 @@ def look_forward(policy, core):  # type: ignore[no-untyped-def]
     """Make the index of each state and age anew from what has been learned.
 
     In `scratch` are, one after the other: keys there, by (state, age); the same by (size, age); the
-    course, rates of moves and returns by (size, age); factors, by (state, doubling, way); expected
-    results and time of rows, by (state, age, price).
+    course, rates of moves and returns by (size, age); factors, by (state, doubling, way); and what
+    `_find_outlook` needs.
     """
     states, sizes, ways = state_count(core), size_count(core), ways_of(core)
     scratch = policy.scratch
@@ -127,8 +131,7 @@ def look_forward(policy, core):  # type: ignore[no-untyped-def]
                 expected = moves if way < ways else returns
                 happened = policy.moved[place + way]
                 scratch[factor + place + way] = (happened + FIRM) / (expected + FIRM)
-    for state in range(states - 1, 0, -1):
-        _promise(policy, core, state, course, factor)
+    _find_outlook(policy, core, course, factor)
 
 
 @kernel
@@ -171,55 +174,68 @@ def _worth(policy, core, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _promise(policy, core, state, course, factor):  # type: ignore[no-untyped-def]
-    """Expected results and time of rows of a state at each age and price, and its index.
+def _find_outlook(policy, core, course, factor):  # type: ignore[no-untyped-def]
+    """Find the index of each state at each age, from the oldest age to the youngest.
 
-    From the oldest age to the youngest; states with more streams are done before.
+    Of each state at each price are kept the results and the time of rows that are expected from an
+    age on, and the mean of both ages between which a key may enter the state.
     """
-    states, ways, scratch = state_count(core), ways_of(core), policy.scratch
-    size = size_of(core, state)
-    promised = factor + states * DOUBLINGS * (ways + 1)
-    taken = promised + states * (AGES + 1) * LEVELS
-    here = state * (AGES + 1) * LEVELS
-    for level in range(here + AGES * LEVELS, here + (AGES + 1) * LEVELS):
-        scratch[promised + level] = 0.0
-        scratch[taken + level] = 0.0
+    states, scratch = state_count(core), policy.scratch
+    worths = factor + states * DOUBLINGS * (ways_of(core) + 1)
+    expected = worths + states
+    for state in range(1, states):
+        scratch[worths + state] = _worth(policy, core, size_of(core, state))
+    for i in range(expected, expected + EXPECTED * states * LEVELS):
+        scratch[i] = 0.0
+    for age in range(AGES - 1, -1, -1):
+        for state in range(states - 1, 0, -1):  # those with more streams first
+            at = expected + EXPECTED * state * LEVELS
+            _promise(policy, core, state, age, course, factor, scratch[worths + state], at)
+            policy.outlook[state * AGES + age] = _best_price(scratch, at)
+
+
+@kernel
+def _promise(policy, core, state, age, course, factor, worth, at):  # type: ignore[no-untyped-def]
+    """Expected results and time of rows of a state from an age on, unless its keys are given up."""
+    ways, size, scratch = ways_of(core), size_of(core, state), policy.scratch
     full = core.settings.lanes if core.settings.complete else core.settings.at_least
     brings = 1.0 if size + 1 >= full else 0.0
-    worth = _worth(policy, core, size)
-    for age in range(AGES - 1, -1, -1):
-        rates = course + (size * AGES + age) * 2
-        factors = factor + (state * DOUBLINGS + age // PART) * (ways + 1)
-        span = width(age)
-        returns = scratch[rates + RETURN] * scratch[factors + ways] * span
-        left = returns
-        for move in range(ways):
-            if is_open(core, state, move):
-                left += scratch[rates + MOVE] * scratch[factors + move] * span
-        scale = 1.0 / (1.0 + left)  # from rates to chances
-        stays = 1.0 - left * scale
-        remains = returns * scale * max(1.0 - start_of(age), 0.0)
-        takes = size * span * (1.0 - 0.5 * (left * scale)) + remains * (size + 1)
-        at = here + age * LEVELS
-        for level in range(at, at + LEVELS):
-            later = level + LEVELS
-            scratch[promised + level] = stays * scratch[promised + later] + remains * worth
-            scratch[taken + level] = takes + stays * scratch[taken + later]
-        for move in range(ways):
-            if is_open(core, state, move):
-                chance = scratch[rates + MOVE] * scratch[factors + move] * span * scale
-                shift = (after_move(core, state, move) - state) * (AGES + 1) * LEVELS
-                for level in range(at, at + LEVELS):
-                    there = level + shift
-                    results = scratch[promised + there] + scratch[promised + there + LEVELS]
-                    time = scratch[taken + there] + scratch[taken + there + LEVELS]
-                    scratch[promised + level] += chance * (brings + 0.5 * results)
-                    scratch[taken + level] += chance * 0.5 * time
-        best = 0.0
-        for level in range(LEVELS):
-            results, time = scratch[promised + at + level], scratch[taken + at + level]
-            best = max(best, results / time)
-            if results <= PRICES[level] * time:
-                scratch[promised + at + level] = 0.0
-                scratch[taken + at + level] = 0.0
-        policy.outlook[state * AGES + age] = best
+    rates = course + (size * AGES + age) * 2
+    factors = factor + (state * DOUBLINGS + age // PART) * (ways + 1)
+    span = width(age)
+    returns = scratch[rates + RETURN] * scratch[factors + ways] * span
+    left = returns
+    for move in range(ways):
+        if is_open(core, state, move):
+            left += scratch[rates + MOVE] * scratch[factors + move] * span
+    scale = 1.0 / (1.0 + left)  # from rates to chances
+    stays = 1.0 - left * scale
+    remains = returns * scale * max(1.0 - start_of(age), 0.0)
+    takes = size * span * (1.0 - 0.5 * (left * scale)) + remains * (size + 1)
+    for level in range(at, at + EXPECTED * LEVELS, EXPECTED):
+        scratch[level + NEXT_RESULTS] = stays * scratch[level + RESULTS] + remains * worth
+        scratch[level + NEXT_TIME] = takes + stays * scratch[level + TIME]
+    for move in range(ways):
+        if is_open(core, state, move):
+            chance = scratch[rates + MOVE] * scratch[factors + move] * span * scale
+            shift = (after_move(core, state, move) - state) * EXPECTED * LEVELS
+            for level in range(at, at + EXPECTED * LEVELS, EXPECTED):
+                there = level + shift
+                scratch[level + NEXT_RESULTS] += chance * (brings + scratch[there + MEAN_RESULTS])
+                scratch[level + NEXT_TIME] += chance * scratch[there + MEAN_TIME]
+
+
+@kernel
+def _best_price(scratch, at):  # type: ignore[no-untyped-def]
+    """The best ratio of results to time; what does not reach a price is given up at it."""
+    best = 0.0
+    for price in range(LEVELS):
+        level = at + EXPECTED * price
+        results, time = scratch[level + NEXT_RESULTS], scratch[level + NEXT_TIME]
+        best = max(best, results / time)
+        if results <= PRICES[price] * time:
+            results, time = 0.0, 0.0
+        scratch[level + MEAN_RESULTS] = 0.5 * (results + scratch[level + RESULTS])
+        scratch[level + MEAN_TIME] = 0.5 * (time + scratch[level + TIME])
+        scratch[level + RESULTS], scratch[level + TIME] = results, time
+    return best

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.age_buckets import AGES, bucket, moment, now
-from streamshed.kernels.arrival_rates import COUNTS
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWCOMER_BYTES, NONE, PINNED, Field, Shape
-from streamshed.kernels.intrinsics import prefetch, trailing_zeros
+from streamshed.kernels.intrinsics import float_bits, prefetch, trailing_zeros
 from streamshed.kernels.key_history import (
     CHOSEN,
     NOTED,
@@ -25,6 +24,7 @@ from streamshed.kernels.key_states import NO_BITS, ONE_BIT, state_of
 from streamshed.kernels.lanes import oldest_of_pool
 from streamshed.kernels.pool_rows import add_member, drop_member, member_layout, put_member
 from streamshed.kernels.random import GOLDEN, draw, mix
+from streamshed.kernels.recurrence import COUNTS, factor_of_set, group_of
 from streamshed.kernels.table import (
     find_key,
     home_shift,
@@ -51,6 +51,7 @@ LOST = 0.05
 """What the arrivals of a key are worth that has lost a row and never came twice to a stream."""
 
 _32 = np.uint64(32)
+_8, _LAST = np.int64(8), np.int64(255)
 
 
 class DensityState(NamedTuple):
@@ -72,7 +73,9 @@ class DensityState(NamedTuple):
     outlook: npt.NDArray[Any]  # by (state, age): the density of keys that do not return
     fit: npt.NDArray[Any]  # sums of products of counts, of counts and arrivals; weights
     fresh: npt.NDArray[Any]  # keys that began to return, and what was expected of them
-    fade: npt.NDArray[Any]  # by age: what is left of fast and slow counts
+    by_gap: npt.NDArray[Any]  # by (lane, gap): arrivals, how many were expected, and a factor
+    by_set: npt.NDArray[Any]  # by (lane, state): the same
+    fade: npt.NDArray[Any]  # by (lane, age): what is left of fast and slow counts
     scratch: npt.NDArray[Any]
     horizon: npt.NDArray[Any]
     numbers: npt.NDArray[Any]
@@ -142,7 +145,6 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
     lanes, base, time = core.settings.lanes, key * core.settings.lanes, now(core)
     note, counts = policy.notes[key], policy.counts
     gap = bucket(policy, time - note.last)
-    fast, slow = policy.fade[gap], policy.fade[AGES + gap]
     left = 1.0
     if key_head(core, key, lane) != NONE:
         age = (time - moment(core, _oldest_in(core, key, lane))) / policy.horizon[0]
@@ -151,11 +153,13 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
     for other in range(lanes):
         if other != lane:
             i = COUNTS * (base + other)
-            rate = counts[i + 2] * fast + counts[i + 3] * slow
+            fade = 2 * AGES * group_of(core, other) + gap
+            rate = counts[i + 2] * policy.fade[fade] + counts[i + 3] * policy.fade[fade + AGES]
+            rate *= factor_of_set(policy, core, note, other)
             rows = np.float64(policy.stored[base + other])
             if core.pools[pool_of(core, other)].budget >= BOUNDLESS:
                 rows = rate
-            crowd = max(rows, 0.5 * left * min(rate, np.sqrt(rate)))
+            crowd = max(rows, 0.5 * left * (np.sqrt(rate) if rate > 1.0 else rate))
             crowd = max(crowd, 1e-9 if core.settings.complete else 1.0)
             product *= crowd
             sums += rate / crowd
@@ -190,24 +194,18 @@ def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     word = draw(core.settings.seed, arrival)
     if filled > front:
         _prefetch_drawn(policy, core, pool, word)
-    policy.turn[pool] = (policy.turn[pool] + 1) % size
-    known[at + policy.turn[pool]] = UNKNOWN
-    highest = 0
+    turn = _next_turn(policy, pool, size)
+    known[at + turn] = UNKNOWN
     for place in range(front):
         if known[at + place] < 0.0:
             row = np.int64(members[place * pools + pool])
             known[at + place] = _stored_density(policy, core, row)
-        if known[at + place] > known[at + highest]:
-            highest = place
     if filled > front:
-        _draw_some(policy, core, pool, front, highest, word)
+        _draw_some(policy, core, pool, front, word)
     best = np.int64(oldest_of_pool(core, pool))
     lowest = _stored_density(policy, core, best)
     for _ in range(size):  # what stands lowest is looked at again
-        place = 0
-        for other in range(1, front):
-            if known[at + other] < known[at + place]:
-                place = other
+        place = _lowest(known, at, front)
         if known[at + place] >= lowest:
             break
         row = np.int64(members[place * pools + pool])
@@ -222,24 +220,51 @@ def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _draw_some(policy, core, pool, front, highest, word):  # type: ignore[no-untyped-def]
+def _draw_some(policy, core, pool, front, word):  # type: ignore[no-untyped-def]
     """Let rows that are drawn and promise less than the highest in front change places with it."""
     pools, filled, at = policy.filled.size, policy.filled[pool], pool * SMALL
     members, known = policy.members, policy.front
+    highest = _highest(known, at, front)
     for _ in range(DRAWN):
         drawn = _place_drawn(word, filled)
         word = mix(word + GOLDEN)
         if drawn < front:
             continue
-        row = np.int64(members[drawn * pools + pool])
-        density = _stored_density(policy, core, row)
+        density = _stored_density(policy, core, np.int64(members[drawn * pools + pool]))
         if density < known[at + highest]:
-            _swap(policy, core, row, highest)
+            _swap(policy, pool, drawn, highest)
             known[at + highest] = density
-            highest = 0  # of equals the first
-            for place in range(1, front):
-                if known[at + place] > known[at + highest]:
-                    highest = place
+            highest = _highest(known, at, front)
+
+
+@kernel
+def _highest(known, at, front):  # type: ignore[no-untyped-def]
+    """The place in front with the highest density, of equals the first.
+
+    Densities and places are compared as one number, without a branch: which is the highest cannot
+    be foretold.
+    """
+    most = np.int64(0)
+    for place in range(front):
+        most = max(most, float_bits(known[at + place]) << _8 | (_LAST - place))
+    return _LAST - (most & _LAST)
+
+
+@kernel
+def _lowest(known, at, front):  # type: ignore[no-untyped-def]
+    """The place in front with the lowest density, of equals the first."""
+    least = np.int64(BOUNDLESS)
+    for place in range(front):
+        least = min(least, float_bits(known[at + place]) << _8 | place)
+    return least & _LAST
+
+
+@kernel
+def _next_turn(policy, pool, size):  # type: ignore[no-untyped-def]
+    """The place in front of a pool whose turn it is now."""
+    turn = policy.turn[pool] + 1
+    policy.turn[pool] = turn = turn if turn < size else 0
+    return turn
 
 
 @kernel
@@ -262,15 +287,12 @@ def _prefetch_drawn(policy, core, pool, word):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _swap(policy, core, row, place):  # type: ignore[no-untyped-def]
-    """Let a row and the one at a place of its pool's list change places."""
-    pools = policy.filled.size
-    pool = pool_of(core, core.rows[row].stream)
-    other, position = policy.members[place * pools + pool], policy.position[row]
-    policy.members[place * pools + pool] = row
-    policy.members[position * pools + pool] = other
-    policy.position[row] = place
-    policy.position[other] = position
+def _swap(policy, pool, place, other):  # type: ignore[no-untyped-def]
+    """Let the rows at two places of a pool's list change places."""
+    members, pools = policy.members, policy.filled.size
+    one, two = members[place * pools + pool], members[other * pools + pool]
+    members[place * pools + pool], members[other * pools + pool] = two, one
+    policy.position[one], policy.position[two] = other, place
 
 
 @kernel
@@ -285,9 +307,10 @@ def _put_forward(policy, core, key):  # type: ignore[no-untyped-def]
         if core.pools[pool].budget < BOUNDLESS:
             place, size = np.int64(policy.position[row]), _front_size(core, pool)
             if place >= size:
-                place = policy.turn[pool]
-                policy.turn[pool] = (place + 1) % size
-                _swap(policy, core, row, place)
+                turn = policy.turn[pool]
+                _next_turn(policy, pool, size)
+                _swap(policy, pool, place, turn)
+                place = turn
             policy.front[pool * SMALL + place] = UNKNOWN
 
 
