@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 
 Z = 1.97
 """How far 95 % of a normal distribution reach, and a little for variances that are estimated."""
-COARSE = 0.5
+COARSE = 0.25
 """The part of the results with members near the edges of windows that may be wrong."""
 SKETCHED = 0.5
 """The part of the results known by the sketch alone that may be wrong."""
@@ -95,14 +95,19 @@ class Tally:
     weight: float = 0.0
 
     def estimate(self) -> Estimate:
-        """The results without shedding; no fewer than were seen, or made."""
+        """The results without shedding; no fewer than were seen, or made.
+
+        What lots and the sketch may have wrong are independent of each other.
+        """
         seen = self.seen if self.coarse == 0 else NEARLY * self.seen
         value = max(self.exact, seen, self.made)
-        low, high = _bounds(self.exact - self.certain, self.variance, self.weight)
-        wide = COARSE * self.coarse + SKETCHED * self.unseen
+        unsure = max(0.0, self.exact - self.certain)
+        low, high = _bounds(unsure, self.variance, self.weight)
+        coarse, unseen = COARSE * self.coarse, SKETCHED * self.unseen
         hidden = min(self.hidden, Z * math.sqrt(self.hidden_variance))
-        least = max(self.certain + low - wide, seen, self.made)
-        return Estimate(value, min(value, least), max(value, self.certain + high + wide + hidden))
+        least = self.certain + unsure - coarse - math.hypot(unsure - low, unseen)
+        most = self.certain + unsure + coarse + math.hypot(high - unsure, unseen, hidden)
+        return Estimate(value, min(value, max(least, seen, self.made)), max(value, most))
 
     def missed(self) -> Estimate:
         """The results that shedding has cost."""

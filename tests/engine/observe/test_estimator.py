@@ -175,6 +175,32 @@ def check_estimates(join: ss.Join, data: dict[str, pa.Table], policy: str, seeds
 
 
 @pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("policy", ["oldest", "frequency"])
+def test_little_is_uncertain_where_little_was_missed(policy: str) -> None:
+    """The results that were made are known, also those of keys that are not followed."""
+    keys = even(np.random.default_rng(6))
+    data = {
+        name: pa.table({"k": column, "ts": np.arange(len(column))})
+        for name, column in zip("ab", keys, strict=True)
+    }
+    join = ss.join("a", "b").on("k").within(200, time="ts")
+    exact = join.count(data).results
+    ledgers = [join.keep(rows=192).shed(policy).seed(seed).count(data) for seed in range(100)]
+    missed = np.array([exact - ledger.results for ledger in ledgers])
+    said = np.array([ledger.missed.value for ledger in ledgers])
+    assert all(ledger.sample_rate < 1 for ledger in ledgers)
+    assert 0 < missed.mean() < 0.06 * exact
+    off = said - missed
+    assert abs(off.mean()) < 4 * off.std(ddof=1) / math.sqrt(len(off)) + 0.002 * exact
+    assert off.std(ddof=1) < 0.05 * exact
+    held = [
+        ledger.missed.low <= m <= ledger.missed.high
+        for ledger, m in zip(ledgers, missed, strict=True)
+    ]
+    assert np.mean(held) >= 0.9
+
+
+@pytest.mark.usefixtures("hasty")
 def test_keys_with_results_are_counted() -> None:
     keys = even(np.random.default_rng(2))
     data = {
@@ -317,7 +343,8 @@ def test_a_sample_is_smaller_where_that_is_precise_enough() -> None:
     assert LEAST_ROOM <= numbers[ROOM] < capacity
     assert numbers[HELD] <= numbers[ROOM]
     missed = join.count(data).results - ledger.results
-    assert ledger.missed.low <= missed <= ledger.missed.high
+    # Of single intervals one in twenty fails; how many do is judged by many runs, above and below.
+    assert abs(ledger.missed.value - missed) < 0.1 * missed
     assert ledger.missed.high - ledger.missed.low < 0.3 * missed
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamshed.engine.observe import hooks
 from streamshed.engine.observe.distinct_keys import note_key
+from streamshed.engine.observe.made import credit, take_in_hand
 from streamshed.engine.observe.sampled_results import (
     count_hidden,
     count_results,
@@ -104,8 +105,10 @@ def _observe(loss, core, rows, at):  # type: ignore[no-untyped-def]
 
 @implements(hooks.on_made, Loss)
 def _on_made(loss, core, rows, at):  # type: ignore[no-untyped-def]
-    if core.numbers[RESULTS] > loss.numbers[RESULTS_BEFORE]:
+    made = core.numbers[RESULTS] - loss.numbers[RESULTS_BEFORE]
+    if made > 0:
         note_key(loss, rows.hash[at], lot_of(loss, rows.hash[at]), UNSEEN, True)
+        credit(loss, np.float64(made))
 
 
 @implements(hooks.observe, MadeLater)
@@ -115,7 +118,8 @@ def _observe_later(later, core, rows, at):  # type: ignore[no-untyped-def]
 
 @implements(hooks.on_made, MadeLater)
 def _on_made_later(later, core, rows, at):  # type: ignore[no-untyped-def]
-    hooks.on_made(later.loss, core, rows, at)
+    if core.numbers[RESULTS] > later.loss.numbers[RESULTS_BEFORE]:
+        note_key(later.loss, rows.hash[at], lot_of(later.loss, rows.hash[at]), UNSEEN, True)
 
 
 @loop
@@ -138,6 +142,7 @@ def _enter(loss, core, hashed, stream, time, position, counted):  # type: ignore
     count_in_sketch(loss, lanes, first, second, lane)
     if not counted:
         likely = 0.0
+    take_in_hand(loss, likely)
     key = find_key(loss, hashed)
     if key != NONE or depth_of(lot) >= _level(loss, promise):
         sight = Sight(hashed, lot, first, second, promise, likely)
@@ -388,6 +393,7 @@ def _correct(loss, sight, level):  # type: ignore[no-untyped-def]
     if depth_of(sight.lot) < level:
         _add_unseen(loss, sight.likely)
         return
+    loss.hand[0].level = level
     if level == 0:
         return
     place, weight = loss.numbers[STEP_PLACE], 2.0**level
@@ -396,6 +402,7 @@ def _correct(loss, sight, level):  # type: ignore[no-untyped-def]
     loss.total[0].exact -= more
     loss.steps[place].exact -= more
     group = np.int64(sight.lot & np.uint64(GROUPS - 1))
+    loss.hand[0].group = group
     loss.spread[group] -= spread
     loss.step_spread[place * 2 * GROUPS + group] -= spread
 
@@ -428,18 +435,29 @@ def _is_suspect(loss, key):  # type: ignore[no-untyped-def]
 def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-untyped-def]
     """Add the results of a newcomer to the tallies, since the beginning and of the step."""
     coarse, hidden, hidden_spread = 0.0, 0.0, 0.0
+    hand = loss.hand[0]
+    hand.top = partners.top + 1
+    hand.seen = found.seen
+    hand.slack = 0.0
     if partners.cut > 0:
-        coarse = found.exact * min(1.0, partners.cut / _fewest(loss, partners))
+        coarse = found.exact * min(1.0, partners.cut / _fewest(loss, partners, partners.top))
+        if partners.cut_at_0 > 0 and found.certain > 0:
+            fewest = _fewest(loss, partners, 0)
+            hand.slack = found.certain * min(1.0, partners.cut_at_0 / fewest)
     if _is_suspect(loss, key):
         level = level_of(loss, loss.keys[key])
-        hidden = 2.0**level * count_hidden(loss, core, stream, partners, found.seen, sight)
+        hand.believed = count_hidden(loss, core, stream, partners, found.seen, sight)
+        hand.weight = 2.0**level
+        hidden = hand.weight * hand.believed
         # Of what other keys hid at the same time some was followed: this is half the way there.
         levels = np.float64(depth_of(sight.lot) + 1 + _highest_floor(loss))
-        hidden_spread = hidden * 2.0 ** (0.25 * levels - 0.5 * level)
+        hand.doubt = hand.weight * 2.0 ** (0.25 * levels - 0.5 * level)
+        hidden_spread = hand.believed * hand.doubt
     place = loss.numbers[STEP_PLACE]
     _add(loss.total, 0, found, coarse, hidden)
     _add(loss.steps, place, found, coarse, hidden)
     group = np.int64(sight.lot & np.uint64(GROUPS - 1))
+    hand.group = group
     loss.spread[group] += found.spread
     loss.spread[GROUPS + group] += hidden_spread
     loss.step_spread[place * 2 * GROUPS + group] += found.spread
@@ -447,11 +465,13 @@ def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-
 
 
 @kernel
-def _fewest(loss, partners):  # type: ignore[no-untyped-def]
-    """The partners in the stream that has fewest."""
+def _fewest(loss, partners, level):  # type: ignore[no-untyped-def]
+    """The partners up to a level in the stream that has fewest of them, but some."""
     fewest = np.inf
     for slot in range(partners.slots):
-        fewest = min(fewest, loss.partners[slot * LEVELS + partners.top])
+        rows = loss.partners[slot * LEVELS + level]
+        if rows > 0:
+            fewest = min(fewest, rows)
     return fewest
 
 

@@ -13,7 +13,6 @@ results made; and where the second does more than its share, fewer rows probe fr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -22,16 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.conditions import Cosine, InnerProduct
-from streamshed.engine.allocation import enough, first_shape
+from streamshed.engine.allocation import first_shape
 from streamshed.engine.batch import AT, NO_FLAGS, NO_NUMBERS, Batch
-from streamshed.engine.component import Arrays
 from streamshed.engine.loop import DONE, FULL, drop_rows, skip_results
 from streamshed.engine.observe.recorder import (
     CHECK_AT,
     FACTS,
     LEAST,
     LEVEL,
-    NOTE,
     NOTED,
     NUMBERS,
     PROBING,
@@ -41,21 +38,18 @@ from streamshed.engine.observe.recorder import (
     STORED,
     WORK,
     WORK_CHECKED,
-    Recorder,
 )
+from streamshed.engine.observe.sample_log import CLOCK_NUMBERS, SampleLog
 from streamshed.engine.observe.sample_tallies import (
     VISITOR,
     Chance,
     Part,
-    Sums,
     add_results,
     open_steps,
 )
-from streamshed.engine.observe.state import DEEPEST, FAR, GROUPS, STEPS, TALLY
+from streamshed.engine.observe.state import DEEPEST
 from streamshed.engine.observe.tallies import (
-    Estimator,
     depths,
-    mixed,
     variance,
 )
 from streamshed.engine.restore import OF_ROWS, Rows, live_rows
@@ -67,16 +61,11 @@ from streamshed.kernels.core import (
     BOUNDLESS,
     CLOCK,
     FATES,
-    FIRST_SEEN,
     NEVER,
     NEWEST,
-    OVERDUE,
     ROWS_USED,
     Core,
-    Field,
-    Shape,
 )
-from streamshed.kernels.random import GOLDEN
 
 if TYPE_CHECKING:
     from streamshed.engine.operator import Operator
@@ -101,11 +90,9 @@ MOST_FACTS = 1 << 16
 """The facts of a relation that the second join may have, before only some are drawn."""
 MOST, BUFFER = 1 << 16, 1 << 15
 """Results that one row may make of it; and those that are handed out at once."""
-_CLOCK = [CLOCK, NEWEST, FIRST_SEEN, OVERDUE]
-_COLUMNS = ("stream", "time", "hash", "worth", "hashes", "values")
 
 
-class SampleJoin(Estimator):
+class SampleJoin(SampleLog):
     """The observer of a running join, and the second join.
 
     Args:
@@ -113,18 +100,12 @@ class SampleJoin(Estimator):
         build: makes a join like it, which sheds nothing, with facts of a depth.
     """
 
-    state: Recorder
-    sums: Sums
-
     def __init__(self, first: Operator, build: Callable[[int], Operator]) -> None:
-        plan = first.plan
-        super().__init__(plan, first.shape, first.memory)
-        self.first, self.build, self.ingest = first, build, first.ingest
-        self.lasts = np.array([stream.last or 0 for stream in plan.streams], np.int64)
+        super().__init__(first)
+        plan, self.build = first.plan, build
         # Every row probes, unless that were too much work, or one that is not stored has no place:
         # in a window of rows, in a matrix of vectors, and beside the rows of its key.
         in_matrices = isinstance(plan.pairwise, Cosine | InnerProduct)
-        self.by_key = plan.by_whole_keys
         apart = in_matrices or self.by_key or bool(self.lasts.any())
         self.visits = plan.throttle is None and not apart
         self.capacity, self.highest = LARGE, DEEPEST
@@ -132,14 +113,7 @@ class SampleJoin(Estimator):
             self.capacity = sample_entries(first_shape(plan).budget)
         else:
             self.highest = int(np.floor(-np.log2(plan.rate)))
-        self.room = 0
-        self.join: Operator | None = None
         self.relayed = first.matcher.relay()
-        self.width = self.ingest.empty_batch().values.shape[1:]
-        nothing = {name: field.nothing() for name, field in self.layout().items()}
-        self._lay_out(nothing)
-        self.grow(first.shape, 0)
-        self.sums.steps["number"] = FAR
         begins = min(0 if plan.throttle is None else THROTTLED, self.highest)
         self.state.numbers[[LEVEL, PROBING, LEAST]] = begins
         self.state.numbers[CHECK_AT] = SOONEST
@@ -147,212 +121,13 @@ class SampleJoin(Estimator):
         too_many = (max(0, facts - 1) // MOST_FACTS).bit_length()
         self.state.numbers[FACTS] = min(too_many, self.highest)
 
-    # -- arrays ----------------------------------------------------------------------------------
-
-    def _columns(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-        """The columns of rows in the log: their types, and the shape of a value."""
-        like = self.ingest.empty_batch()
-        there = {
-            "worth": any(stream.worth is not None for stream in self.plan.streams),
-            "hashes": self.plan.graph,
-            "values": self.plan.pairwise is not None,
-        }
-        return {
-            name: (getattr(like, name).dtype, getattr(like, name).shape[1:])
-            for name in _COLUMNS
-            if there.get(name, True)
-        }
-
-    def layout(self) -> dict[str, Field]:
-        """The arrays, all of which a checkpoint keeps."""
-
-        def once(dtype: npt.DTypeLike, times: int) -> Field:
-            return Field("once", dtype, 0, times, kept=True)
-
-        lanes = self.shape.lanes
-        return {
-            **{
-                f"rows.{name}": once(dtype, self.room * math.prod(shape))
-                for name, (dtype, shape) in self._columns().items()
-            },
-            "notes": once(NOTE, self.room),
-            "before": once(np.int64, self.room * lanes if self.lasts.any() else 0),
-            "entered": once(np.int64, lanes),
-            "numbers": once(np.int64, NUMBERS),
-            "clock": once(np.int64, len(_CLOCK) + lanes),
-            "total": once(TALLY, 1),
-            "spread": once(np.float64, (lanes + 1) * GROUPS),
-            "steps": once(TALLY, STEPS),
-            "step_spread": once(np.float64, STEPS * (lanes + 1) * GROUPS),
-        }
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, each with one dimension."""
-        rows = {f"rows.{n}": getattr(self.state.rows, n).reshape(-1) for n in self._columns()}
-        own = ("notes", "before", "entered", "numbers")
-        clock = {"clock": self.clock}
-        return rows | {n: getattr(self.state, n) for n in own} | clock | self.sums._asdict()
-
-    def replace(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        """Let the log and the tallies have other arrays."""
-        self._lay_out(arrays)
-
-    def _lay_out(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        columns = {}
-        for name, (_, shape) in self._columns().items():
-            flat = arrays[f"rows.{name}"]
-            room = len(flat) // max(1, math.prod(shape))
-            columns[name] = flat[: room * math.prod(shape)].reshape(room, *shape)
-        like = self.ingest.empty_batch()
-        rows = Batch._make(columns.get(name, getattr(like, name)) for name in Batch._fields)
-        own = (arrays[name] for name in ("notes", "entered", "before", "numbers"))
-        seed, queued = np.uint64(self.plan.seed), self.plan.queue is not None
-        self.state = Recorder(seed, self.by_key, queued, rows, *own)
-        self.sums = Sums(*(arrays[name] for name in Sums._fields))
-        self.clock = arrays["clock"]
-
-    def grow(self, shape: Shape, rows: int) -> None:
-        """Replay what waits, and make room for so many rows more."""
-        if self.state.numbers.size:
-            self.catch_up()
-        width = self.ingest.empty_batch().values.shape[1:]
-        if width != self.width:  # the first vector has come
-            self.width = width
-            self._lay_out(
-                {
-                    n: f.nothing() if n.startswith("rows.") else self.arrays()[n]
-                    for n, f in self.layout().items()
-                }
-            )
-        used = int(self.state.numbers[NOTED]) if self.state.numbers.size else 0
-        self.room = enough(self.room, used + rows)
-        super().grow(shape, rows)
-
-    def nbytes(self, used: Shape) -> int:
-        """The bytes in use: those of the sample, and of the second join."""
-        kept = sum(array.nbytes for array in self.kept_arrays().values())
-        return kept + (0 if self.join is None else self.join.state_bytes())
+    # -- the second join -------------------------------------------------------------------------
 
     def warm(self, core: Core, nothing: Batch) -> None:
         """Have the second join compiled."""
         join = self._second()
         join.warm()
         drop_rows(join.core, join.matcher.quiet, join.state, NO_NUMBERS)
-
-    # -- checkpoints -----------------------------------------------------------------------------
-
-    def kept_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays as far as they are in use; nothing waits to be replayed then."""
-        self.catch_up()
-        used = int(self.state.numbers[STORED])
-        per_row = {
-            "notes": 1,
-            "before": self.shape.lanes,
-            **{f"rows.{name}": math.prod(shape) for name, (_, shape) in self._columns().items()},
-        }
-        return {
-            name: array[: used * per_row[name]] if name in per_row else array
-            for name, array in self.arrays().items()
-        }
-
-    def save(self) -> dict[str, Any]:
-        """How many rows there are."""
-        self.catch_up()
-        return {"room": int(self.state.numbers[STORED])}
-
-    def load(self, saved: dict[str, Any]) -> None:
-        """Make room for as many."""
-        self.room = max(self.room, saved.get("room", 0))
-
-    def attach(self, shape: Shape, arrays: Arrays, saved: dict[str, Any]) -> None:
-        """Take over the arrays that another process has left."""
-        super().attach(shape, arrays, saved)
-        self.room = len(self.state.notes)
-        self.join = None
-
-    def restore(self, saved: dict[str, npt.NDArray[Any]], changed: set[str]) -> bool:
-        """Take up the arrays of a checkpoint; False if the sample has to begin anew."""
-        same = not changed & {"estimate", "seed", "budget", "queue", "throttle"}
-        arrays = self.arrays()
-        self.join = None  # it may have been made to be compiled
-        for name in arrays if same else Sums._fields:
-            found = saved.get(self.prefix + name)
-            if found is not None:
-                used = min(len(arrays[name]), len(found))
-                arrays[name][:used] = found[:used]
-        return same and self.prefix + "numbers" in saved
-
-    def begin_anew(self, core: Core, rows: Rows, results: int, known: bool) -> None:
-        """Begin with the rows that are stored: what they complete from here on will be known."""
-        if not known:
-            for name in ("exact", "certain", "seen"):
-                self.sums.total[name] = results
-        size = len(rows.arrivals)
-        numbers, state = self.state.numbers, self.state
-        counts = core.counts.reshape(-1, FATES)
-        state.entered[:] = counts[: self.shape.lanes, ARRIVED]
-        self.room = enough(self.room, size)
-        super().grow(self.shape, 0)
-        state = self.state
-        for name in self._columns():
-            getattr(state.rows, name)[:size] = getattr(rows.batch, name)
-        order = numbers[SEEN] + np.arange(size)
-        state.notes["order"][:size] = order
-        state.notes["lot"][:size] = self._lots(rows.batch.hash, order)
-        state.notes["level"][:size] = 0
-        for stream in range(self.shape.lanes):
-            mine = np.flatnonzero(rows.batch.stream == stream)
-            entered = int(state.entered[stream])
-            state.notes["number"][mine] = entered - np.arange(len(mine))[::-1]
-        numbers[SEEN] += size
-        numbers[[NOTED, STORED]] = size
-        live = live_rows(core.rows[: core.numbers[ROWS_USED]])
-        live = live[np.argsort(core.rows["arrival"][live])]
-        self._note_marks(core, live, np.arange(size))
-        self._note_clock(core)
-        self._note_waiting(known)
-        self.join = None
-
-    def _note_waiting(self, known: bool) -> None:
-        """Note the rows that wait in the queue, as they came after those that are stored.
-
-        What they complete was tallied when they came, if it was tallied at all.
-        """
-        if self.first.queue is None:
-            return
-        queue, state = self.first.queue, self.state
-        waiting = np.array(queue.places_in_order(), np.int64)
-        start, size = int(state.numbers[NOTED]), len(waiting)
-        self.room = enough(self.room, start + size)
-        super().grow(self.shape, 0)
-        state = self.state
-        places = slice(start, start + size)
-        for name in self._columns():
-            getattr(state.rows, name)[places] = getattr(queue.state.rows, name)[waiting]
-        order = state.numbers[SEEN] + np.arange(size)
-        state.notes["order"][places] = order
-        state.notes["lot"][places] = self._lots(state.rows.hash[places], order)
-        state.notes["made"][places] = self.first.made
-        for i, stream in enumerate(state.rows.stream[places]):
-            state.entered[stream] += 1
-            state.notes["number"][start + i] = state.entered[stream]
-            if state.before.size:
-                state.before.reshape(-1, self.shape.lanes)[start + i] = state.entered
-        state.numbers[SEEN] += size
-        state.numbers[NOTED] += size
-        if known:
-            state.numbers[STORED] += size
-
-    def _lots(
-        self, hashes: npt.NDArray[np.uint64], order: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.uint64]:
-        """The lots of rows, as the recorder draws them."""
-        counters = hashes if self.by_key else order.astype(np.uint64)
-        with np.errstate(over="ignore"):
-            seed = mixed(np.array([self.state.seed]))
-            return mixed(seed + (counters + np.uint64(1)) * GOLDEN)
-
-    # -- the second join -------------------------------------------------------------------------
 
     def _second(self) -> Operator:
         """The second join, which holds the rows of the sample."""
@@ -378,8 +153,8 @@ class SampleJoin(Estimator):
         places = np.flatnonzero(depths(log["lot"]) >= log["level"])
         size = len(places)
         batch = self._batch(places)._replace(payload=places)
-        join.core.numbers[_CLOCK] = self.clock[: len(_CLOCK)]
-        join.core.lanes["newest"] = self.clock[len(_CLOCK) :]
+        join.core.numbers[CLOCK_NUMBERS] = self.clock[: len(CLOCK_NUMBERS)]
+        join.core.lanes["newest"] = self.clock[len(CLOCK_NUMBERS) :]
         join.core.numbers[ARRIVALS] = size
         join.make_room(size)
         learned = self.first.matcher.arrays()
@@ -395,12 +170,6 @@ class SampleJoin(Estimator):
                 join.core.counts[lane * FATES + ARRIVED] = len(mine)
                 ring = int(join.core.lanes["recent"][lane]) + np.arange(len(mine)) % last
                 join.core.recent["arrival"][ring] = join.core.recent["row"][ring] = mine
-
-    def _batch(self, places: npt.NDArray[np.int64]) -> Batch:
-        """The rows at places of the log."""
-        columns = {name: getattr(self.state.rows, name)[places] for name in self._columns()}
-        like = self.ingest.empty_batch()
-        return Batch._make(columns.get(name, getattr(like, name)) for name in Batch._fields)
 
     def catch_up(self) -> None:
         """Let the second join have the rows that have come."""
@@ -432,20 +201,6 @@ class SampleJoin(Estimator):
         """Add up what the second join has done."""
         self.state.numbers[SECOND] += join.observer.numbers[WORK]
         join.observer.numbers[WORK] = 0
-
-    def _note_clock(self, core: Core) -> None:
-        """Remember the clock of the second join, for one that takes its place."""
-        self.clock[: len(_CLOCK)] = core.numbers[_CLOCK]
-        self.clock[len(_CLOCK) :] = core.lanes["newest"]
-
-    def _note_marks(
-        self, core: Core, rows: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
-    ) -> None:
-        """Remember which rows, or keys, have made their first result, for another second join."""
-        if core.until.size:
-            self.state.notes["mark"][places] = core.until[core.rows["key"][rows]]
-        elif core.met.size:
-            self.state.notes["mark"][places] = core.met[rows]
 
     def _put_marks(self, core: Core) -> None:
         """Let a new second join know which rows, or keys, have made their first result."""

@@ -24,6 +24,8 @@ from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import NONE
 
+DOUBT = 1.1
+"""A key may have so many times the rows that the sketch tells, as it forgets them unevenly."""
 NO_RANK = -9999
 """The largest rank of no entries."""
 
@@ -35,6 +37,7 @@ class Partners(NamedTuple):
     top: int  # the highest level of a partner
     ahead: bool  # some are newer than the newcomer
     cut: float  # partners that may be outside of their windows, as entries are cut by the edge
+    cut_at_0: float  # those of level 0 among them
     own: int  # entries of the newcomer's own stream, and their rows
     own_rows: float
     same: np.int64  # the entry to which the newcomer can be added if ranks are equal, or NONE
@@ -86,7 +89,7 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
     entries, partners = loss.entries, loss.partners
     reach = window_of(core, stream)
     slots, top, own, own_rows = 0, 0, 0, 0.0
-    ahead, cut = False, 0.0
+    ahead, cut, cut_at_0 = False, 0.0, 0.0
     same, rank, over = np.int64(NONE), np.int64(NO_RANK), False
     e = np.int64(loss.keys[key].head)
     while e != NONE:
@@ -122,11 +125,13 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
                 partners[loss.slot_of[other] * LEVELS + level] += rows
                 if rows < entry.count:
                     cut += rows * (1.0 - rows / entry.count)
+                    if level == 0:
+                        cut_at_0 += rows * (1.0 - rows / entry.count)
         e = np.int64(entry.after)
     for slot in range(slots):
         for level in range(1, top + 1):
             partners[slot * LEVELS + level] += partners[slot * LEVELS + level - 1]
-    return Partners(slots, top, ahead, cut, own, own_rows, same, rank, over)
+    return Partners(slots, top, ahead, cut, cut_at_0, own, own_rows, same, rank, over)
 
 
 @kernel
@@ -178,7 +183,8 @@ def count_results(loss, core, key, stream, time, partners):  # type: ignore[no-u
             results = _by_latest(loss, core, key, stream, time, partners.slots, level)
         else:
             results = _product(loss, core, partners.slots, level)
-        more = results - seen
+        more = max(0.0, results - seen)
+        loss.more[level] = more
         if more > 0:
             exact += weight * more
             spread += weight * more * np.sqrt(1.0 - 1.0 / weight)
@@ -340,4 +346,4 @@ def _rows_believed(rows, likely):  # type: ignore[no-untyped-def]
 
     No more than twice as many: beside few partners the sketch is mostly noise.
     """
-    return max(rows, min(2.0 * rows, likely))
+    return max(rows, min(2.0 * rows, DOUBT * likely))

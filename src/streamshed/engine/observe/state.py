@@ -118,6 +118,22 @@ TALLY = np.dtype(
     align=True,
 )
 
+HAND = np.dtype(
+    [
+        ("group", np.int64),  # of its key
+        ("top", np.int64),  # its results are in `Loss.more`, up to before this level
+        ("seen", np.float64),  # all of these
+        ("slack", np.float64),  # of level 0: as entries are cut, it may have made so many more
+        ("likely", np.float64),  # the results that it makes, by the sketch
+        ("level", np.int64),  # by which these were taken off, or NONE if they were added
+        ("believed", np.float64),  # besides those seen, with rows from before its key was followed
+        ("weight", np.float64),  # for how many each of these stands
+        ("doubt", np.float64),  # what each adds to the spread
+    ],
+    align=True,
+)
+"""What was tallied of the row at hand, before it is known which results it has made."""
+
 DISTINCT_KEY = np.dtype(
     [("hash", np.uint64), ("level", np.int8), ("made", np.uint8), ("used", np.uint8)], align=True
 )
@@ -163,6 +179,8 @@ class Loss(NamedTuple):
     steps: npt.NDArray[Any]  # a ring: the tallies of the last minute, step by step
     step_spread: npt.NDArray[np.float64]  # by (step, what, group)
     distinct: npt.NDArray[Any]  # keys with a result: open addressing
+    hand: npt.NDArray[Any]  # what was tallied of the row at hand
+    more: npt.NDArray[np.float64]  # by level: the results of this row that it adds
     partners: npt.NDArray[np.float64]  # room to work: by (slot of a stream, level)
     led: npt.NDArray[np.float64]  # by slot: partners that are older than the latest member
     at: npt.NDArray[np.int32]  # by lane: the entry that is tried, where there are bounds
@@ -204,6 +222,8 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "steps": once(TALLY, STEPS),
         "step_spread": once(np.float64, STEPS * 2 * GROUPS),
         "distinct": once(DISTINCT_KEY, DISTINCT_PLACES),
+        "hand": once(HAND, 1),
+        "more": once(np.float64, LEVELS),
         "partners": Field("stream", np.float64, 0, LEVELS),
         "led": Field("stream", np.float64),
         "at": once(np.int32, lanes, kept=False),
