@@ -125,6 +125,25 @@ def must_adapt(throttle, batch, i):  # type: ignore[no-untyped-def]
 
 
 @hook
+def on_waiting(throttle, core, stream):  # type: ignore[no-untyped-def]
+    """A row of a stream has come to the arrival queue."""
+
+
+@hook
+def free_since(throttle, otherwise):  # type: ignore[no-untyped-def]
+    """Since when the join is free, if the work that it has done says; or what was said otherwise.
+
+    Only asked where rows wait in a queue until the work for those before them is done.
+    """
+    return otherwise
+
+
+@hook
+def on_taken(throttle, core, stream, now):  # type: ignore[no-untyped-def]
+    """A row of a stream is taken from the arrival queue, not before a moment."""
+
+
+@hook
 def admit(throttle, core, batch, i):  # type: ignore[no-untyped-def]
     """Whether there is time for a row that has come; it is shed if not."""
     return True
@@ -157,7 +176,7 @@ def rows_of(queue, batch):  # type: ignore[no-untyped-def]
 
 
 @hook
-def take_next(queue, policy, loss, core, batch, i):  # type: ignore[no-untyped-def]
+def take_next(queue, throttle, policy, loss, core, batch, i):  # type: ignore[no-untyped-def]
     """Take the row that is processed next, as the i-th row of a batch is about to come.
 
     Returns:

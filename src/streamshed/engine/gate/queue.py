@@ -2,6 +2,9 @@
 
 Rows wait in the order in which they came. When there are too many, one is shed: the one that
 promises least, or any at random. Where each stream has a queue of its own, the streams take turns.
+
+Or the join takes a row when it has done the work for those before it, as far as a throttle bounds
+that: then these are the buffers of GrubJoin (section III-B), and streams take no turns.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy.typing as npt
 from streamshed.engine.batch import Batch
 from streamshed.engine.component import Arrays, Component
 from streamshed.engine.gate import hooks
+from streamshed.engine.gate.hooks import free_since, on_taken, on_waiting
 from streamshed.engine.ingest import Ingest
 from streamshed.engine.observe.hooks import observe, on_queued
 from streamshed.engine.store import count
@@ -47,7 +51,7 @@ class Queue(NamedTuple):
     free_at: npt.NDArray[np.float64]  # when the join takes the next row
     coming: npt.NDArray[np.float64]  # on the wall: since when rows come, how often, how many did
     counts: npt.NDArray[np.int64]  # by (stream, what)
-    gap: float  # the time that the join takes for a row
+    gap: float  # the time that the join takes for a row; 0 if the work for it says
     at_random: bool
     wall: bool
     limit: int  # how many may wait
@@ -105,7 +109,7 @@ def take_first(queue):  # type: ignore[no-untyped-def]
     """Take the row that has waited longest, of all or of the stream whose turn it is."""
     numbers = queue.numbers
     before, place = np.int64(NONE), numbers[FIRST]
-    if queue.per_stream:
+    if queue.per_stream and queue.gap > 0.0:
         streams = queue.counts.size // 2
         turn = numbers[TURN]
         for _ in range(streams):
@@ -182,7 +186,22 @@ def shed_waiting(core, loss, queue, stream, among):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _join_queue(core, policy, loss, queue, batch, i):  # type: ignore[no-untyped-def]
+def _is_free(queue, throttle, now):  # type: ignore[no-untyped-def]
+    """Whether the join takes a row at a moment."""
+    return free_since(throttle, queue.free_at[0]) <= np.float64(now)
+
+
+@kernel
+def _take(queue, throttle, core, free_at):  # type: ignore[no-untyped-def]
+    """Take a row that waits, since when the join is free; returns its place."""
+    queue.free_at[0] = free_at + queue.gap
+    place = take_first(queue)
+    on_taken(throttle, core, queue.rows.stream[place], np.float64(queue.numbers[LATEST]))
+    return place
+
+
+@kernel
+def _join_queue(core, policy, loss, queue, throttle, batch, i):  # type: ignore[no-untyped-def]
     """Let a row come: it is taken at once if the join is free, or waits; returns who is taken.
 
     Who waits must have been taken before, as far as the join was free.
@@ -192,12 +211,11 @@ def _join_queue(core, policy, loss, queue, batch, i):  # type: ignore[no-untyped
     numbers[CAME] += 1
     has_come(queue)
     on_queued(loss, core, batch, i)
-    now = np.float64(numbers[LATEST])
-    free = numbers[COUNT] == 0 and queue.free_at[0] <= now
+    on_waiting(throttle, core, batch.stream[i])
+    free = numbers[COUNT] == 0 and _is_free(queue, throttle, numbers[LATEST])
     put_last(queue, batch, i, queue_priority(policy, core, batch, i))
     if free:
-        queue.free_at[0] = now + queue.gap
-        return take_first(queue)
+        return _take(queue, throttle, core, np.float64(numbers[LATEST]))
     stream = np.int64(batch.stream[i])
     among = queue.counts[2 * stream + WAITS] if queue.per_stream else numbers[COUNT]
     if among > queue.limit:
@@ -206,11 +224,11 @@ def _join_queue(core, policy, loss, queue, batch, i):  # type: ignore[no-untyped
 
 
 @kernel
-def is_ready(queue, batch, i):  # type: ignore[no-untyped-def]
+def is_ready(queue, throttle, batch, i):  # type: ignore[no-untyped-def]
     """Whether somebody waits, and the join is free for him before a row comes."""
     numbers = queue.numbers
     now = max(numbers[LATEST], moment(queue, batch, i))
-    return numbers[COUNT] > 0 and queue.free_at[0] <= np.float64(now)
+    return numbers[COUNT] > 0 and _is_free(queue, throttle, now)
 
 
 @implements(hooks.rows_of, Queue)
@@ -219,16 +237,15 @@ def _rows_of(queue, batch):  # type: ignore[no-untyped-def]
 
 
 @implements(hooks.take_next, Queue)
-def _take_next(queue, policy, loss, core, batch, i):  # type: ignore[no-untyped-def]
+def _take_next(queue, throttle, policy, loss, core, batch, i):  # type: ignore[no-untyped-def]
     if batch.null.size > 0 and batch.null[i]:
         count(core, batch.stream[i], ARRIVED, 1)
         count(core, batch.stream[i], FILTERED, 1)
         has_come(queue)
         return np.int64(NONE), 1
-    if is_ready(queue, batch, i):
-        queue.free_at[0] += queue.gap
-        return take_first(queue), 0
-    return _join_queue(core, policy, loss, queue, batch, i), 1
+    if is_ready(queue, throttle, batch, i):
+        return _take(queue, throttle, core, queue.free_at[0]), 0
+    return _join_queue(core, policy, loss, queue, throttle, batch, i), 1
 
 
 @implements(hooks.release, Queue)

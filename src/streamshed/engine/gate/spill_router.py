@@ -265,22 +265,22 @@ def _forget_all(core):  # type: ignore[no-untyped-def]
 
 
 @loop
-def measure(rows, told_apart, pieces, inputs):  # type: ignore[no-untyped-def]
+def measure(rows, one_input, pieces, inputs):  # type: ignore[no-untyped-def]
     """Count the rows of each partition, in `end`, and of each input."""
     for i in range(rows.size):
         pieces[partition_of(rows[i].hash)].end += 1
-        inputs[0 if told_apart else rows[i].stream] += 1
+        inputs[0 if one_input else rows[i].stream] += 1
 
 
 @loop
-def arrange(rows, told_apart, pieces, firsts, filled, arranged, places):  # type: ignore[no-untyped-def]
+def arrange(rows, one_input, pieces, firsts, filled, arranged, places):  # type: ignore[no-untyped-def]
     """Put rows in the order of their partitions; those of a partition stay in their order.
 
     Users' rows stay in their order, too: they are copied one after the other.
 
     Args:
         rows: as they came.
-        told_apart: whether a single input holds the rows of all streams.
+        one_input: whether a single input holds the rows of all streams.
         pieces: for each partition where its rows begin; the rest is said, `end` as it is reached.
         firsts: for each input where its rows begin among the places.
         filled: for each input 0, which is moved on to how many rows it has.
@@ -298,7 +298,7 @@ def arrange(rows, told_apart, pieces, firsts, filled, arranged, places):  # type
         pieces[partition].oldest = min(pieces[partition].oldest, rows[i].time)
         pieces[partition].newest = max(pieces[partition].newest, rows[i].time)
         arranged[to] = rows[i]
-        origin = 0 if told_apart else rows[i].stream
+        origin = 0 if one_input else rows[i].stream
         places[firsts[origin] + filled[origin]] = rows[i].payload
         arranged[to].payload = filled[origin]
         filled[origin] += 1

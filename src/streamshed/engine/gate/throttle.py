@@ -115,6 +115,7 @@ class Controller(Component):
             indexed=plan.pairwise is None,
             by_keys=plan.pairwise is None and not plan.graph and not throttle.dropping,
             dropping=throttle.dropping,
+            queued=plan.queue is not None and plan.queue.by_work,
         )
         state.pace[[THROTTLE, WINDOWS]] = 1.0
         state.pace[BUSY_UNTIL] = -np.inf
@@ -256,7 +257,9 @@ class Controller(Component):
         return drawn
 
     def adapt(self, known: Known, time: int) -> None:
-        """Set the throttle anew, before a row of a time is processed."""
+        """Set the throttle anew, before a row of a time is processed, or once it has waited."""
+        if self.state.queued:
+            time = max(time, int(self.state.pace[BUSY_UNTIL]))
         with self.timed(None):
             self._adapt(known, time)
 
@@ -313,12 +316,14 @@ class Controller(Component):
         pace, came, begun = self.state.pace, int(told[:, PUSHED].sum()), int(told[:, POPPED].sum())
         performance = min(1.0, begun / came) if came else 1.0
         allowed, spent = pace[CAPACITY] * elapsed, pace[SPENT]
-        if self.state.indexed:
+        if self.state.indexed and not self.state.queued:
             performance = 1.0
         if self.state.by_keys and allowed < np.inf:
             # What rows wait for counts as done, but takes time that is still to come: a little may
             # wait all the time, what is more has to be worked off.
-            waited = self.waiting(int(self.state.steps[NEXT_DUE]))
+            waited = 0.0
+            if not self.state.queued:
+                waited = self.waiting(int(self.state.steps[NEXT_DUE]))
             allowed = max(allowed - max(0.0, waited - allowed / 4), allowed / 2)
         elif self.state.indexed:
             # To look a row up is work that no throttle spares; who is dropped spares it.

@@ -3,7 +3,8 @@
 The join works at a pace, in its own time: so much work in a unit. A row waits while those
 before it are worked on; if the buffer of its stream is full of such, it is dropped (section III of
 the GrubJoin paper). Who waits and when they are through follows from the work done; nothing is
-really held back.
+really held back, unless there is an arrival queue: then rows wait there, and what a row goes
+through is decided when it is taken.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ThrottleState(NamedTuple):
     first: npt.NDArray[np.int64]  # by lane of the newcomer: the window gone through first
     reach: npt.NDArray[np.int64]  # by lane: how long a row is of any use
     admitted: npt.NDArray[np.float64]  # by lane: the part of the rows that is let in
-    told: npt.NDArray[np.int64]  # by (lane, what): tuples that came, began, wait; all ever dropped
+    told: npt.NDArray[np.int64]  # by (lane, what): rows that came, began, wait; all ever dropped
     starts: npt.NDArray[np.float64]  # a ring: when those who wait begin
     who: npt.NDArray[np.int64]  # beside it: their lanes
     counts: npt.NDArray[np.float64]
@@ -69,6 +70,7 @@ class ThrottleState(NamedTuple):
     indexed: bool  # whether rows that match are found by an index, from the newest on
     by_keys: bool  # whether rows are let in by the lots of their keys
     dropping: bool  # whether rows are dropped by lot, and others compared with all
+    queued: bool  # whether rows wait in an arrival queue
 
 
 def throttle_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[str, Field]:
@@ -97,7 +99,26 @@ def throttle_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[st
 
 @implements(hooks.is_due, ThrottleState)
 def _is_due(parts, time):  # type: ignore[no-untyped-def]
-    return time >= parts.steps[NEXT_DUE]
+    due = parts.steps[NEXT_DUE]
+    return time >= due or (parts.queued and parts.pace[BUSY_UNTIL] >= np.float64(due))
+
+
+@implements(hooks.on_waiting, ThrottleState)
+def _on_waiting(parts, core, stream):  # type: ignore[no-untyped-def]
+    if parts.queued:
+        parts.told[lane_of(core, stream) * TOLD + PUSHED] += 1
+
+
+@implements(hooks.free_since, ThrottleState)
+def _free_since(parts, otherwise):  # type: ignore[no-untyped-def]
+    return parts.pace[BUSY_UNTIL] if parts.queued else otherwise
+
+
+@implements(hooks.on_taken, ThrottleState)
+def _on_taken(parts, core, stream, now):  # type: ignore[no-untyped-def]
+    if parts.queued:
+        parts.pace[BUSY_UNTIL] = max(parts.pace[BUSY_UNTIL], now)
+        parts.told[lane_of(core, stream) * TOLD + POPPED] += 1
 
 
 @kernel
@@ -112,12 +133,14 @@ def _admit(parts, core, batch, i):  # type: ignore[no-untyped-def]
     now = np.float64(core.numbers[NEWEST])
     begin_until(parts, now)
     told = stream * TOLD
-    parts.told[told + PUSHED] += 1
+    if not parts.queued:
+        parts.told[told + PUSHED] += 1
     word = draw(core.settings.seed ^ GOLDEN, core.numbers[ARRIVALS] - 1)
     parts.steps[WORD] = np.int64(_lot(core, core.numbers[ARRIVALS] - 1))
     lot = draw(core.settings.seed ^ LOTS, batch.hash[i]) if parts.by_keys else word
     if parts.admitted[stream] < 1.0 and not _below(lot, parts.admitted[stream]):
-        parts.told[told + POPPED] += 1  # it was never meant to wait
+        if not parts.queued:
+            parts.told[told + POPPED] += 1  # it was never meant to wait
         parts.told[told + DROPPED] += 1
         return False
     if parts.told[told + QUEUED] >= parts.buffer and parts.pace[BUSY_UNTIL] > now:
@@ -232,6 +255,8 @@ def _on_work(parts, core, stream, work):  # type: ignore[no-untyped-def]
     parts.pace[BUSY_UNTIL] = begin + work / parts.pace[CAPACITY]
     parts.pace[SPENT] += work
     parts.pace[TAKEN] += 1.0
+    if parts.queued:
+        return
     if begin <= now:
         parts.told[stream * TOLD + POPPED] += 1
         return
