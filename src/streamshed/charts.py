@@ -43,7 +43,7 @@ _PAGE = """<!DOCTYPE html>
 :root {{ color-scheme: light dark; }}
 body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; }}
 main {{ padding: 0 1rem; }}
-figure {{ margin: 1.5rem 0; overflow-x: auto; }}
+figure, figure.vega-embed {{ display: block; margin: 1.5rem 0; overflow-x: auto; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 @media print {{ .vega-embed summary {{ display: none; }} }}

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from fake_queries import Query
 from streamshed import StreamshedError, __version__, cli, join, terminal
 
+JOB = str(Path(__file__).parents[2] / "examples" / "jobs" / "rate.toml")
 WINDOW = ["--on", "k", "--within", "10 minutes", "--time", "ts"]
 
 
@@ -132,7 +133,7 @@ def test_late_rows_are_noted(files, tmp_path):
 
 def test_compile_writes_the_kernels_of_a_join_to_a_folder_and_an_archive(monkeypatch, tmp_path):
     from streamshed import precompile
-    from streamshed.kernels import cache
+    from streamshed.kernels import kernel_files
     from streamshed.kernels.merge import running_maximum
 
     class Tiny:
@@ -147,7 +148,7 @@ def test_compile_writes_the_kernels_of_a_join_to_a_folder_and_an_archive(monkeyp
     assert "key:density: " in done.stderr
     assert f"kernels in {folder} and {archive}" in done.stdout
     names = {path.name for path in folder.iterdir()}
-    assert names == {*zipfile.ZipFile(archive).namelist()} == {*cache.used()}
+    assert names == {*zipfile.ZipFile(archive).namelist()} == {*kernel_files.used()}
     assert any(name.startswith("merge.running_maximum-") for name in names)
 
 
@@ -169,6 +170,14 @@ def test_compile_writes_the_kernels_of_a_join_to_a_folder_and_an_archive(monkeyp
         (["replay", "a=1", "b=2", *WINDOW, "--shed", "oldst"], ["'oldst'", "oldest"]),
         (["replay", "a=1", "b=2", *WINDOW, "--select", "c.x"], ["no stream 'c'", "'a', 'b'"]),
         (["replay", "a=1", "b=2", *WINDOW, "--clock", "mid"], ["'mid'", "'min' or 'max'"]),
+        # None of these takes the time that Spark needs to start.
+        (["run", "no.toml"], ["'no.toml'", "No such file"]),
+        (["run", "no.toml", "--dry-run", "--set", "x"], ["'x'", "spark.executor.memory=4g"]),
+        (["sample", JOB, "to", "--keys", "2"], ["`keys` is 2.0", "from 0 to 1"]),
+        (["sample", JOB, "to", "--for", "soon"], ["the time is 'soon'"]),
+        (["tune", JOB, "gone"], ["'gone'", "sample.json: No such file"]),
+        (["inspect", "gone"], ["no checkpoint of a join in 'gone'"]),
+        (["savepoint", "gone", "to"], ["no checkpoint of a join in 'gone'"]),
         (["demo", "--policy", "oldst"], ["'oldst'", "did you mean 'oldest'?"]),
         (["demo", "--here", "--policy", "oldst"], ["'oldst'", "did you mean 'oldest'?"]),
         (
@@ -177,7 +186,8 @@ def test_compile_writes_the_kernels_of_a_join_to_a_folder_and_an_archive(monkeyp
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(arguments, words):
+def test_what_cannot_be_is_refused_in_one_line(arguments, words, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = run(*arguments, code=2)
     assert done.stdout == ""
     lines = done.stderr.splitlines()

@@ -1,12 +1,13 @@
-"""How commands are told of archives: names and paths, or those of a job."""
+"""How commands are told of archives and checkpoints: names and paths, or those of a job."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamshed.errors import SpecError
+from streamshed.errors import InputError, SpecError
 
 if TYPE_CHECKING:
     from streamshed.jobs import Job
@@ -23,6 +24,20 @@ def named_values(said: Iterable[str], what: str, example: str) -> dict[str, str]
             raise SpecError(f"{what} named {name!r} was given twice; give every one its own name")
         found[name] = value
     return found
+
+
+def check_checkpoint(path: str) -> None:
+    """Refuse a folder of this machine that is no checkpoint, before Spark takes its time to start.
+
+    Raises:
+        InputError: no query has stored a batch there.
+    """
+    elsewhere = "://" in path or "HADOOP_CONF_DIR" in os.environ  # a path may then be of a cluster
+    if not elsewhere and not Path(path.removeprefix("file:"), "state").is_dir():
+        raise InputError(
+            f"there is no checkpoint of a join in {path!r}; give the folder that the query was"
+            " started with, of which at least one batch is done"
+        )
 
 
 def archive_of(job: Job, said: list[str]) -> tuple[Any, float]:

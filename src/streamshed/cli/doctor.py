@@ -39,7 +39,7 @@ def compile_(
     Without --to and --archive they go to the cache of this machine. On other machines, set
     STREAMSHED_KERNELS to the folder or the archive; kernels found there are not compiled again.
     """
-    from streamshed.kernels.cache import writable_folder
+    from streamshed.kernels.kernel_files import writable_folder
     from streamshed.precompile import Compiled, compile_ahead, write
 
     def tell(compiled: Compiled) -> None:
@@ -322,8 +322,8 @@ def _ports() -> Iterator[Check]:
 
 def _kernels() -> Iterator[Check]:
     from streamshed.engine.loop import run
-    from streamshed.kernels.cache import writable_folder
     from streamshed.kernels.compiling import compiled_for
+    from streamshed.kernels.kernel_files import writable_folder
     from streamshed.policies import NAMED, ByColumn, Exact, Importance, Policy
 
     folder = writable_folder()

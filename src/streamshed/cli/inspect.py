@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamshed.cli.app import app
+from streamshed.cli.archives import check_checkpoint
 from streamshed.terminal import spark_session
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def inspect(
     Prints rows, bytes and the oldest row by stream and shard, the heaviest keys by hash, and the
     ledger. It never prints the contents of rows.
     """
+    check_checkpoint(checkpoint)
     with spark_session("inspect") as spark:
         from streamshed.spark.inspection import inspect as look
 

@@ -47,12 +47,12 @@ def run(
     """
     from streamshed.jobs import Job
 
+    beyond = named_values(settings or (), "a setting", "spark.executor.memory=4g")
     job = Job.load(file)
     if dry_run:
         typer.echo(job.hide(job.explain()))
         return
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-    beyond = named_values(settings or (), "a setting", "spark.executor.memory=4g")
     _run(job, beyond, page, host, token, json)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from streamshed.cli.app import app
+from streamshed.cli.archives import check_checkpoint
 from streamshed.terminal import spark_session
 
 
@@ -24,6 +25,7 @@ def savepoint(
     joined.stream(…, resume=TO) starts a query that begins with these rows. It needs a new
     checkpoint, and sources that begin where those of the old query stopped: see savepoint.json.
     """
+    check_checkpoint(checkpoint)
     with spark_session("savepoint") as session:
         from streamshed.spark.savepoint import write_savepoint
 

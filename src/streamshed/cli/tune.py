@@ -97,10 +97,12 @@ def sample_(
     For example: streamshed sample job.toml archive --keys 0.1 --for "10 minutes"
     """
     from streamshed.jobs import Job
-    from streamshed.jobs.sampling import sample
+    from streamshed.jobs.sampling import check, sample
 
+    beyond = named_values(settings or (), "a setting", "spark.executor.memory=4g")
     job = Job.load(file)
-    session = job.session(**named_values(settings or (), "a setting", "spark.executor.memory=4g"))
+    check(job, folder, keys, lasting)
+    session = job.session(**beyond)
     try:
         rows = sample(job, folder, session, keys, lasting)
     finally:

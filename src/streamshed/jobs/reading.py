@@ -72,7 +72,8 @@ def read_file(path: Path) -> tuple[dict[str, Any], Origin]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise JobError([f"the job file {str(path)!r} cannot be read: {error}"]) from error
+        why = getattr(error, "strerror", None) or error
+        raise JobError([f"the job file {str(path)!r} cannot be read: {why}"]) from error
     return read_text(text, str(path))
 
 

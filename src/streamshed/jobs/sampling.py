@@ -47,20 +47,7 @@ def sample(
     Raises:
         InputError: The folder has an archive.
     """
-    part = fraction(keys, "sample: `keys`")
-    seconds = None
-    if lasting is not None:
-        seconds = to_units(parse(lasting, "sample: the time"), True, "sample: the time") / 1e6
-    if part <= 0:
-        raise SpecError(f"sample: `keys` is {keys!r}; it must be greater than 0")
-    kind = kind_of(spec_of(job.joined))
-    if part < 1 and kind not in ("shared key", "streams by a column"):
-        raise SpecError(
-            f"sample: `keys` is {keys!r}, but the streams share no key by which to sample them; "
-            "leave it out"
-        )
-    if (folder / _ABOUT).exists():
-        raise InputError(f"sample: {str(folder)!r} has an archive already; name another folder")
+    part, seconds = check(job, folder, keys, lasting)
     folder.mkdir(parents=True, exist_ok=True)
     rows = {}
     with TemporaryDirectory(dir=folder, prefix=".") as inner:
@@ -92,6 +79,30 @@ def sample(
     return rows
 
 
+def check(job: Job, folder: Path, keys: float, lasting: str | None) -> tuple[float, float | None]:
+    """Check what a sample is asked for, before Spark starts; returns the part and the seconds.
+
+    Raises:
+        SpecError: The part or the time makes no sense.
+        InputError: The folder has an archive.
+    """
+    part = fraction(keys, "sample: `keys`")
+    seconds = None
+    if lasting is not None:
+        seconds = to_units(parse(lasting, "sample: the time"), True, "sample: the time") / 1e6
+    if part <= 0:
+        raise SpecError(f"sample: `keys` is {keys!r}; it must be greater than 0")
+    kind = kind_of(spec_of(job.joined))
+    if part < 1 and kind not in ("shared key", "streams by a column"):
+        raise SpecError(
+            f"sample: `keys` is {keys!r}, but the streams share no key by which to sample them; "
+            "leave it out"
+        )
+    if (folder / _ABOUT).exists():
+        raise InputError(f"sample: {str(folder)!r} has an archive already; name another folder")
+    return part, seconds
+
+
 def read_sample(job: Job, folder: Path) -> tuple[dict[str, str], float]:
     """The files of an archive that `sample` made, by source, and the part of the keys it has.
 
@@ -101,8 +112,9 @@ def read_sample(job: Job, folder: Path) -> tuple[dict[str, str], float]:
     try:
         about: dict[str, Any] = json.loads((folder / _ABOUT).read_text())
     except (OSError, ValueError) as error:
+        why = f"{_ABOUT}: {getattr(error, 'strerror', None) or error}"
         raise InputError(
-            f"{str(folder)!r} is no archive of streamshed sample ({error}); name a file or folder "
+            f"{str(folder)!r} is no archive of streamshed sample ({why}); name a file or folder "
             "for each stream, as in clicks=archive/clicks"
         ) from None
     return {name: str(folder / f"{name}.parquet") for name in job.sources}, float(about["part"])

@@ -15,7 +15,8 @@ import streamshed as ss
 from streamshed import cli
 from streamshed.estimates import Share
 from streamshed.jobs.rewriting import rewrite
-from streamshed.tuning import Cell, Tuning, _halves, _recall
+from streamshed.tuning import Cell, Tuning
+from streamshed.tuning.recall import halves_of, recall_of
 
 WINDOW = 500
 SAID = ss.join("a", "b").on("k").within(WINDOW, time="ts")
@@ -169,15 +170,15 @@ def test_the_interval_is_that_of_the_time_to_come(window):
         exact = random.poisson(1000, 96).astype(float)
         chance = np.repeat(random.beta(80, 20, 96 // window), window)
         made = random.binomial(exact.astype(int), chance).astype(float)
-        share = _recall(made[:64], exact[:64], 32, window)
+        share = recall_of(made[:64], exact[:64], 32, window)
         hits += share.low <= made[64:].sum() / exact[64:].sum() <= share.high
     assert 0.92 < hits / 600 < 0.98
 
 
 def test_data_that_drift_are_said_to() -> None:
     made, exact = np.array([0.0, 0, 9, 9, 5, 5]), np.full(6, 10.0)
-    assert _halves(made, exact, 2) == (0.9, 0.5)
-    assert _halves(np.array([5.0, 10, 0, 0, 0, 0]), np.array([10.0, 10, 0, 0, 0, 0]), 2) == (
+    assert halves_of(made, exact, 2) == (0.9, 0.5)
+    assert halves_of(np.array([5.0, 10, 0, 0, 0, 0]), np.array([10.0, 10, 0, 0, 0, 0]), 2) == (
         0.5,
         1.0,
     )

@@ -1,0 +1,242 @@
+"""The trials of policies and budgets, and the search for the smallest budget that is enough."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import Any
+
+from streamshed.arguments import fraction, positive
+from streamshed.errors import InputError, SpecError, listed
+from streamshed.join import Join
+from streamshed.plan.capabilities import POLICIES, kind_of
+from streamshed.policies import by_name
+from streamshed.replay import Order
+from streamshed.running import with_table
+from streamshed.spec import Spec
+from streamshed.tuning.archive import Archive, Run
+from streamshed.tuning.found import Cell, Tuning
+from streamshed.tuning.recall import halves_of, keys_of, recall_of
+
+_TRIED = ("density", "output", "existence", "sketch", "random", "oldest")
+_MOST = 5
+"""Policies that are tried unless others are named: the first so many of these that fit the join."""
+_PARTS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
+"""Budgets that are tried, as parts of the most rows that the join holds without one."""
+_REFINED = 10
+"""Further runs that close in on the wanted recall, at most."""
+_NEAR = 0.002
+"""How close to it is close enough."""
+
+
+def tune(
+    spec: Spec,
+    data: Mapping[str, Any],
+    recall: float = 0.95,
+    policies: Sequence[str] | None = None,
+    budgets: Sequence[int] | None = None,
+    sample: float | None = None,
+    order: Order = "time",
+    sampled: float = 1.0,
+) -> Tuning:
+    """Try policies and budgets on an archive; see `Join.tune`."""
+    method = "tune()"
+    said, (spec, data) = spec, with_table(spec, data)
+    wanted = fraction(recall, f"{method}: `recall`")
+    if not 0 < wanted < 1:
+        raise SpecError(f"{method}: `recall` is {recall!r}; give a number between 0 and 1")
+    names = _checked_policies(spec, policies)
+    archive = Archive.read(spec, data, order, _part(sampled, f"{method}: `sampled`"))
+    for name in ("exact", *names):
+        archive.warm(None if name == "exact" else name)
+    if sample is not None:
+        archive = archive.sampled(_part(sample, f"{method}: `sample`"))
+    else:
+        archive = archive.fitting(names[0], len(names) * len(budgets or _PARTS))
+    archive = archive.doubled()
+    with _progress(1 + len(names) * len(budgets or _PARTS) + _REFINED) as advance:
+        exact = archive.exact()
+        advance()
+        if exact.ledger.results == 0 or exact.made.sum() == 0:
+            raise InputError(
+                f"{method}: the join makes no results on this archive, so that there is no recall "
+                "to tune; check its key and its windows, or give more data"
+            )
+        peak = math.ceil(exact.peak / archive.part)
+        tried = budgets or [max(1, round(part * exact.peak / archive.part)) for part in _PARTS]
+        sizes = [positive(rows, f"{method}: the budget") for rows in tried]
+        cells = list(_cells(archive, exact, names, sizes, advance))
+        best = _closest(archive, exact, cells, wanted, None if budgets else peak, advance)
+    return _told(said, archive, exact, wanted, cells, best)
+
+
+def _told(
+    said: Spec, archive: Archive, exact: Run, wanted: float, cells: list[Cell], best: Cell | None
+) -> Tuning:
+    """What was found, as figures of all keys."""
+    peak = math.ceil(exact.peak / archive.part)
+    join = Join(said).keep(total=peak if best is None else best.rows)
+    return Tuning(
+        join if best is None else join.shed(best.policy),
+        wanted,
+        best,
+        sorted(cells, key=lambda cell: (cell.policy, cell.rows)),
+        rows=peak,
+        nbytes=archive.nbytes(exact.ledger, exact.peak),
+        results=round(exact.ledger.results / archive.part),
+        sample=archive.part,
+        burst=float(exact.made.max() / exact.made.sum()),
+    )
+
+
+def _part(said: float, what: str) -> float:
+    part = fraction(said, what)
+    if not part > 0:
+        raise SpecError(f"{what} is {said!r}; it must be greater than 0")
+    return part
+
+
+def _checked_policies(spec: Spec, policies: Sequence[str] | None) -> list[str]:
+    able = [name for name, no in POLICIES.items() if kind_of(spec) not in no]
+    if policies is None:
+        return [name for name in _TRIED if name in able][:_MOST]
+    for name in policies:
+        by_name(name)
+        if name not in able:
+            raise SpecError(f"tune(): the policy {name!r} is not for this join; use {listed(able)}")
+    return list(dict.fromkeys(policies))
+
+
+def _cells(
+    archive: Archive,
+    exact: Run,
+    policies: Sequence[str],
+    budgets: Sequence[int],
+    done: Callable[[], None],
+) -> Iterator[Cell]:
+    """Run the join for each policy and budget, as many side by side as there are cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        waiting = [
+            pool.submit(_cell, archive, exact, policy, rows)
+            for rows in sorted(budgets, reverse=True)
+            for policy in policies
+        ]
+        for finished in as_completed(waiting):
+            done()
+            yield finished.result()
+
+
+def _cell(archive: Archive, exact: Run, policy: str, rows: int) -> Cell:
+    """Run the join with a policy and a budget of rows of all keys."""
+    here = max(1, round(rows * archive.part))
+    run = archive.run(policy, here, exact.before)
+    filling, window = archive.filling(exact), archive.parts_of_window(exact)
+    return Cell(
+        policy,
+        rows,
+        archive.nbytes(run.ledger, min(here, exact.peak)),
+        recall_of(run.made, exact.made, filling, window),
+        keys_of(run.keys),
+        run.seconds,
+        halves_of(run.made, exact.made, filling),
+    )
+
+
+def _closest(
+    archive: Archive,
+    exact: Run,
+    cells: list[Cell],
+    wanted: float,
+    upto: int | None,
+    done: Callable[[], None],
+) -> Cell | None:
+    """The policy that needs the fewest rows for the wanted recall, at the budget that it needs.
+
+    The budget between two that were tried is found by a few more runs, which join the cells.
+
+    Args:
+        archive: the archive.
+        exact: the run without a budget.
+        cells: what was tried.
+        wanted: the recall.
+        upto: the budget with which nothing is shed, if it may be approached.
+        done: is called after each run.
+    """
+    brackets = {}
+    for policy in dict.fromkeys(cell.policy for cell in cells):
+        own = sorted((one for one in cells if one.policy == policy), key=lambda one: one.rows)
+        tried = [(one.rows, one.recall.value) for one in own]
+        if upto is not None and tried[-1][0] < upto:
+            tried.append((upto, 1.0))
+        place = next((place for place, (_, recall) in enumerate(tried) if recall >= wanted), None)
+        if place is not None:
+            brackets[policy] = (tried[place - 1] if place else (0, 0.0), tried[place])
+    if not brackets:
+        return None
+    policy = min(brackets, key=lambda name: _between(*brackets[name], wanted))
+    _refine(archive, exact, cells, policy, brackets[policy], wanted, done)
+    enough = [one for one in cells if one.policy == policy and one.recall.value >= wanted]
+    return min(enough, key=lambda one: one.rows, default=None)
+
+
+_Point = tuple[int, float]
+"""A budget, and the recall with it."""
+
+
+def _refine(
+    archive: Archive,
+    exact: Run,
+    cells: list[Cell],
+    policy: str,
+    bracket: tuple[_Point, _Point],
+    wanted: float,
+    done: Callable[[], None],
+) -> None:
+    """Close in on the wanted recall from both sides.
+
+    By straight lines, of which the end that stays is pulled towards the other (the Illinois rule):
+    recall rises steeply and then hardly, and a line alone would come nearer from one side only.
+    """
+    (low, below), (high, above) = bracket
+    near, stayed = above - wanted, 0
+    for _ in range(_REFINED):
+        if high - low < 2 or near < _NEAR:
+            return
+        rows = min(max(_between((low, below), (high, above), wanted), low + 1), high - 1)
+        found = _cell(archive, exact, policy, rows)
+        cells.append(found)
+        done()
+        if found.recall.value >= wanted:
+            high, above = rows, found.recall.value
+            near = above - wanted
+            below = wanted - (wanted - below) / 2 if stayed > 0 else below
+            stayed = 1
+        else:
+            low, below = rows, found.recall.value
+            above = wanted + (above - wanted) / 2 if stayed < 0 else above
+            stayed = -1
+
+
+def _between(low: _Point, high: _Point, wanted: float) -> int:
+    """The budget at which a line through two points reaches the wanted recall."""
+    rise = high[1] - low[1]
+    part = (wanted - low[1]) / rise if rise > 0 else 1.0
+    return math.ceil(low[0] + part * (high[0] - low[0]))
+
+
+@contextmanager
+def _progress(runs: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("tuning", total=runs)
+        yield lambda: bar.advance(task)
