@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import streamshed as ss
 from state_handle import Handle
 from streamshed.engine.checkpoint import from_ipc
-from streamshed.spark.blobs import BLOB_BYTES, Pack, pieces
-from streamshed.spark.processor import JoinProcessor
+from streamshed.spark.blobs import BLOB_BYTES, Pack, to_blobs
+from streamshed.spark.processor import SENT_BYTES, JoinProcessor
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.store import PART
 
@@ -21,12 +21,26 @@ SLACK = 1 << 16
 """Bytes of a blob besides its columns."""
 
 
-@given(st.lists(st.text(max_size=60), max_size=40), st.integers(1, 300))
-def test_pieces_are_the_rows_again(texts: list[str], most: int) -> None:
+@given(st.lists(st.text(max_size=60), max_size=40), st.integers(1, 3000))
+def test_blobs_are_the_rows_again(texts: list[str], most: int) -> None:
     rows = pa.record_batch({"text": pa.array(texts, pa.string())})
-    cut = list(pieces(rows, most))
+    blobs = list(to_blobs(rows, most))
+    cut = [from_ipc(blob) for blob in blobs]
     assert pa.Table.from_batches(cut) == pa.Table.from_batches([rows])
-    assert all(piece.nbytes <= most or piece.num_rows == 1 for piece in cut)
+    assert all(
+        len(blob) <= most or piece.num_rows <= 1 for blob, piece in zip(blobs, cut, strict=True)
+    )
+
+
+def test_rows_that_are_compressed_well_are_in_few_blobs() -> None:
+    """As many as they need, though how well they are compressed is found out by trying."""
+    texts = ["the very same text for all rows " * 8] * 200_000
+    rows = pa.record_batch({"text": texts, "n": np.arange(200_000)})
+    blobs = list(to_blobs(rows))
+    assert max(map(len, blobs)) <= BLOB_BYTES
+    assert len(blobs) <= 2 + rows.nbytes / (4 << 20)
+    held = [from_ipc(blob).nbytes for blob in blobs]
+    assert max(held) <= 9 << 20
 
 
 def test_wide_rows_and_results_are_in_small_blobs() -> None:
@@ -52,8 +66,9 @@ def test_wide_rows_and_results_are_in_small_blobs() -> None:
     arrived = pa.Table.from_batches(once).to_pandas()
     made: list[pd.DataFrame] = []
     for frame in processor.handleInputRows((0,), iter([arrived]), None):
-        made.append(frame.assign(rows=[len(frame.rows[0])]))
-    sizes = [frame.rows[0] for frame in made]
+        assert sum(map(len, frame.rows)) <= SENT_BYTES + BLOB_BYTES + SLACK
+        made.append(frame.assign(rows=[len(blob) for blob in frame.rows]))
+    sizes = [size for frame in made for size in frame.rows]
     assert max(sizes) <= BLOB_BYTES + SLACK
     assert sum(sizes) >= count**2 * 400_000
     assert made[-1].counts[0][0] == count**2

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from streamshed.spark import settings
 from streamshed.spark.settings import check_python, cores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def session(python: str = sys.executable, master: str = "local[2]") -> Any:
@@ -60,3 +66,30 @@ def test_workers_of_another_python(tmp_path: Path) -> None:
 def test_cores() -> None:
     assert cores(session()) == 7
     assert cores(Connected()) == 5  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_workers_of_joins_alone_are_told_to_keep_little_memory(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in settings._SPARING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "3")  # by the user
+    before = dict(spark.sparkContext.environment)
+
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+
+        for _ in batches:
+            pass
+        names = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_MMAP_THRESHOLD_")
+        yield pa.record_batch({"value": [os.environ.get(name) for name in names]})
+
+    one = spark.range(1).coalesce(1)
+    with settings.sparing_workers(spark):
+        assert "MALLOC_ARENA_MAX" not in spark.sparkContext.environment
+        of_joins = one.mapInArrow(told, "value string")
+    others = one.mapInArrow(told, "value string")
+    assert [row.value for row in of_joins.collect()] == ["system", "262144"]
+    assert [row.value for row in others.collect()] == [None, None]
+    assert spark.sparkContext.environment == before

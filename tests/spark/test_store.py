@@ -15,7 +15,7 @@ from cells import data, pieces, said
 from state_handle import Handle
 from streamshed.engine.checkpoint import BLOCK, ArrayLog
 from streamshed.engine.ingest import merged
-from streamshed.engine.match.running_relation import Index, RunningRelation
+from streamshed.engine.match.running_relation import RelationIndex, RunningRelation
 from streamshed.engine.operator import Block
 from streamshed.engine.saving import head_of
 from streamshed.plan.capabilities import FEATURES, KINDS, POLICIES, Kind
@@ -258,9 +258,9 @@ class SharedIndex:
 
     plan: Plan = field(repr=False)
 
-    def __call__(self) -> Index:
+    def __call__(self) -> RelationIndex:
         relation = RunningRelation(self.plan)
-        return Index(relation.facts, relation.used)
+        return RelationIndex(relation.facts, relation.used)
 
 
 def planned(kind: Kind, feature: str) -> Plan:

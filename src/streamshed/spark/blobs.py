@@ -33,8 +33,12 @@ newest time of all rows that were packed together with it, whatever their shards
 GUESTS = -1
 """The stream of a blob of rows that are stored elsewhere, and only probe in the shard."""
 
-BLOB_BYTES = 8 << 20
-"""The most bytes of a blob, unless a single row has more: Java takes each as one array."""
+BLOB_BYTES = 448 << 10
+"""The most bytes of a blob, unless a single row has more. Java takes each as one array, several
+times, and its garbage collector takes arrays badly that are larger than half a region, 512 KB where
+it has 1 GB: then it lets its heap grow."""
+_BLOB_ROWS_BYTES = 8 << 20
+"""The most bytes of the rows of a blob, which may be compressed well."""
 _PACKED_ROWS, _PACKED_BYTES = 1 << 18, 8 << 20
 """Rows and bytes that are packed at once: a worker holds them several times."""
 
@@ -44,22 +48,33 @@ def to_blob(rows: pa.RecordBatch) -> bytes:
     return ipc_buffer(rows, compressed=True).to_pybytes()  # type: ignore[no-any-return]
 
 
-def pieces(rows: pa.RecordBatch, most: int = BLOB_BYTES) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces of so many bytes at most, or of one row.
+def to_blobs(rows: pa.RecordBatch, most: int = BLOB_BYTES) -> Iterator[bytes]:
+    """The rows as blobs of so many bytes at most, or of one row; no rows are a blob, too.
+
+    Args:
+        rows: the rows, in order.
+        most: bytes of a blob.
 
     Examples:
         >>> wide = pa.record_batch({"text": ["x" * 1000] * 3 + ["y"] * 3})
-        >>> [piece.num_rows for piece in pieces(wide, most=2100)]
-        [1, 1, 1, 3]
+        >>> sum(from_ipc(blob).num_rows for blob in to_blobs(wide, most=600))
+        6
     """
-    count = rows.num_rows
-    if count <= 1 or rows.nbytes <= most:
-        yield rows
-        return
-    step = max(1, count // -(-rows.nbytes // most))
-    for start in range(0, count, step):
-        # Rows differ in size, so that a piece may have to be cut again.
-        yield from pieces(rows.slice(start, step), most)
+    count, start = rows.num_rows, 0
+    most_rows = max(1, count * _BLOB_ROWS_BYTES // max(1, rows.nbytes))
+    step = max(1, min(count, count * most // max(1, rows.nbytes)))
+    while True:
+        some = rows.slice(start, step)
+        blob = to_blob(some)
+        # How well rows are compressed is known by trying; some stay below, for rows differ.
+        fitting = max(1, some.num_rows * most * 7 // (8 * len(blob)))
+        if len(blob) > most and some.num_rows > 1:
+            step = min(fitting, some.num_rows - 1)
+            continue
+        yield blob
+        start, step = start + some.num_rows, min(fitting, most_rows)
+        if start >= count:
+            return
 
 
 @dataclass(frozen=True)
@@ -136,9 +151,9 @@ class Pack:
         own = zip(labels, itertools.repeat(self.position), blobs, strict=False)
         visiting = ((labels[shard], GUESTS, rows) for shard, rows in guests)
         packed = [
-            (label, stream, to_blob(piece))
+            (label, stream, blob)
             for label, stream, rows in itertools.chain(own, visiting)
-            for piece in pieces(rows)
+            for blob in to_blobs(rows)
         ]
         count = len(packed)
         shards, streams, data = zip(*packed, strict=True)
@@ -195,8 +210,8 @@ class PackChanges:
         labels = self.sharding.in_task().labels
         for batch in batches:
             rows = batch.cast(self.schema)
-            for piece in pieces(rows):
-                blob, number = to_blob(piece), next(numbers)
+            for blob in to_blobs(rows):
+                number = next(numbers)
                 yield pa.record_batch(
                     {
                         "shard": pa.array(labels, pa.int64()),

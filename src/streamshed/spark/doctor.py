@@ -61,9 +61,9 @@ def examine(seconds: float = 0.0) -> str:
         except Exception as error:
             found["missing"][name] = f"{type(error).__name__}: {error}"
     if not found["missing"]:
-        cache = importlib.import_module("streamshed.kernels.cache")
+        files = importlib.import_module("streamshed.kernels.kernel_files")
         memory = importlib.import_module("streamshed.spark.shared_memory")
-        folder, base = cache.writable_folder(), memory.private_base()
+        folder, base = files.writable_folder(), memory.private_base()
         found["cache"] = None if folder is None else str(folder)
         found["shared"] = None if base is None else shutil.disk_usage(base).free
     time.sleep(seconds)

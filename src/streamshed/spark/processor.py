@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan
 from streamshed.policies import NAMED, ByColumn
 from streamshed.shards import ADDED, divided
-from streamshed.spark.blobs import pieces, to_blob
+from streamshed.spark.blobs import to_blobs
 from streamshed.spark.changes import CHANGES, with_own_changes
 from streamshed.spark.late import LateFiles, late_warning, logger
 from streamshed.spark.savepoint import Held, Resumed
@@ -42,6 +42,10 @@ its sample says, how important its results are, what its throttle is, and what i
 TOTALS = (*ADDED, "comparisons", "shuffle_bytes", "written_bytes", "nanoseconds")
 """What the accounts hold before the counts of each stream; after them, `SHED_BY`. The last three
 are those of a batch: bytes of rows that came, and of state that was written, and its time."""
+
+_NOTHING = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced", "spilled"))
+SENT_BYTES = 4 << 20
+"""Bytes of blobs that are sent to Java at once: each time takes some milliseconds."""
 
 FATES = tuple(field.name for field in fields(StreamLedger))
 """What can become of rows."""
@@ -140,13 +144,14 @@ class JoinProcessor(StatefulProcessor):
             blobs = [blob for blob in blobs if blob[0] != CHANGES]
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         late_before = _late(state.join.ledger())
-        blob: bytes | None = None
+        waiting: list[bytes] = []
         with state.join.timed():
             for results in self.results(label, state.join, blobs, late):
-                for piece in pieces(self._weighed(results, state.join)):
-                    if blob is not None:
-                        yield made(rows=blob)
-                    blob = to_blob(piece)
+                for blob in to_blobs(self._weighed(results, state.join)):
+                    waiting.append(blob)
+                    if sum(map(len, waiting)) > SENT_BYTES:
+                        yield only_blobs(waiting[:-1])
+                        del waiting[:-1]
             if late is not None:
                 late.close()
             written = self.store.save(state)
@@ -163,7 +168,9 @@ class JoinProcessor(StatefulProcessor):
         pace = [ledger.throttle, ledger.capacity, ledger.harvest]
         paced = None if ledger.throttle is None else pace
         end_task(received)
-        yield made(rows=blob, counts=counts, paced=paced, **told)
+        if waiting[:-1]:
+            yield only_blobs(waiting[:-1])
+        yield made(rows=waiting[-1] if waiting else None, counts=counts, paced=paced, **told)
 
     def results(
         self,
@@ -229,8 +236,12 @@ def made(**told: Any) -> pd.DataFrame:
 
     Spark sends each DataFrame to Java as soon as it is made, but all plain rows of a shard at once.
     """
-    nothing = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced", "spilled"))
-    return pd.DataFrame([nothing | told], dtype=object)
+    return pd.DataFrame([_NOTHING | told], dtype=object)
+
+
+def only_blobs(blobs: Sequence[bytes]) -> pd.DataFrame:
+    """Rows of the output that have blobs of results and nothing else."""
+    return pd.DataFrame([_NOTHING | {"rows": blob} for blob in blobs], dtype=object)
 
 
 def _late(ledger: Ledger) -> dict[object, int]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -56,6 +57,34 @@ def use_rocksdb(session: SparkSession) -> None:
         )
     logger.warning("joins need RocksDB: %s is now %s in this session", _PROVIDER, _ROCKSDB)
     session.conf.set(_PROVIDER, _ROCKSDB)
+
+
+_SPARING = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 18),
+}
+"""Environment variables by which Arrow and the C library give back the memory of a large batch.
+Arrow's own allocators keep what one thread allocates and another frees, and the C library what lies
+between small objects."""
+
+
+@contextlib.contextmanager
+def sparing_workers(session: SparkSession) -> Iterator[None]:
+    """Let the Python workers of what is made meanwhile, and of that alone, keep little memory.
+
+    What the user has set stays as it is. Clients of Spark Connect cannot tell workers variables.
+    """
+    context = context_of(session)
+    environment = {} if context is None else context.environment
+    known = {*environment, *os.environ}
+    told = {name: value for name, value in _SPARING.items() if name not in known}
+    environment.update(told)
+    try:
+        yield
+    finally:
+        for name in told:
+            del environment[name]
 
 
 def check_python(session: SparkSession) -> None:

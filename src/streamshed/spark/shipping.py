@@ -31,9 +31,9 @@ from pyspark import SparkFiles
 
 from streamshed.columns import no_rows
 from streamshed.engine.match.fact_index import CODE_WORDS, Facts, FactSettings
-from streamshed.engine.match.running_relation import Index, RunningRelation
+from streamshed.engine.match.running_relation import RelationIndex, RunningRelation
 from streamshed.errors import SpecError
-from streamshed.kernels import cache
+from streamshed.kernels import kernel_files
 from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.plan.routing import by_one_key
 from streamshed.relations import Relation, Table
@@ -99,7 +99,7 @@ class Kernels:
         """Take them in, once in a process."""
         if self.file is not None and self.file not in _adopted:
             _adopted.add(self.file)
-            cache.adopt(_path_of(self.file).read_bytes())
+            kernel_files.adopt(_path_of(self.file).read_bytes())
 
 
 _adopted: set[str] = set()
@@ -108,9 +108,13 @@ _adopted: set[str] = set()
 def ship_kernels(session: SparkSession) -> Kernels:
     """Hand out the kernels that this process has used, where workers do not share its cache."""
     context = context_of(session)
-    if context is not None and context.master.startswith("local[") and cache.writable_folder():
+    if (
+        context is not None
+        and context.master.startswith("local[")
+        and kernel_files.writable_folder()
+    ):
         return Kernels()
-    packed = cache.export()
+    packed = kernel_files.export()
     name = f"streamshed-{hashlib.sha256(packed).hexdigest()[:32]}.zip"
     path = _written.get(name) or _folder() / name
     path.write_bytes(packed)
@@ -197,7 +201,7 @@ class ShippedIndex:
     used: int
     arrays: tuple[tuple[str, str, int, int], ...]
 
-    def __call__(self) -> Index:
+    def __call__(self) -> RelationIndex:
         """The index, mapped; pages that are written to become this process's own."""
         with _path_of(self.file).open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -205,7 +209,7 @@ class ShippedIndex:
             name: np.frombuffer(mapped, np.dtype(kind), size, start)
             for name, kind, size, start in self.arrays
         }
-        return Index(Facts(FactSettings(CODE_WORDS, self.streams), **arrays), self.used)
+        return RelationIndex(Facts(FactSettings(CODE_WORDS, self.streams), **arrays), self.used)
 
 
 def ship(

@@ -38,7 +38,13 @@ from streamshed.spark.late import checked_folder
 from streamshed.spark.processor import OUTPUT, JoinProcessor, shard_plans
 from streamshed.spark.progress import Budgets, observed
 from streamshed.spark.savepoint import held_rows, read_savepoint
-from streamshed.spark.settings import check_python, cores, partitions, use_rocksdb
+from streamshed.spark.settings import (
+    check_python,
+    cores,
+    partitions,
+    sparing_workers,
+    use_rocksdb,
+)
 from streamshed.spark.sharding import MOST, Sharding
 from streamshed.spark.shipping import ship, ship_kernels
 from streamshed.spark.windows import WEIGHTS, Aggregates, weighed
@@ -94,7 +100,8 @@ def stream(
             held_rows(session, resume, held, source, position)
             for position, source in enumerate(plan.streams)
         ]
-        initial = packed_rows(plan, rows, sharding)
+        with sparing_workers(session):
+            initial = packed_rows(plan, rows, sharding)
     schema = result_schema(plan)
     if aggregates is None:
         return pipeline(plan, frames, sharding, processor, schema, initial, changes)
@@ -124,7 +131,7 @@ def prepared(
             ".throttle('keep up') is for rows that come as time goes by, and these do not stream;"
             " read them with readStream, or give .throttle(cpu=…)"
         )
-    if plan.queue is not None and frames[0].isStreaming:
+    if plan.queue is not None and not plan.queue.by_work and frames[0].isStreaming:
         plan = replace(plan, queue=plan.queue.by_wall())
     if own := axes_of(plan):
         sharding = replace(sharding, shards=sharding.count)
@@ -170,10 +177,11 @@ def pipeline(
         initial: blobs that shards begin with, if any.
         changes: of the relation, if they stream.
     """
-    packed = packed_rows(plan, frames, sharding)
-    if changes is not None:
-        packed = packed.union(_packed_changes(plan, changes, sharding))
-    return processed(plan, packed, processor, schema, initial)
+    with sparing_workers(frames[0].sparkSession):
+        packed = packed_rows(plan, frames, sharding)
+        if changes is not None:
+            packed = packed.union(_packed_changes(plan, changes, sharding))
+        return processed(plan, packed, processor, schema, initial)
 
 
 def _packed_changes(plan: Plan, changes: DataFrame, sharding: Sharding) -> DataFrame:
