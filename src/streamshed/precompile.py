@@ -18,7 +18,8 @@ from streamshed.conditions import near
 from streamshed.engine.build import build_operator
 from streamshed.errors import SpecError, StreamshedError
 from streamshed.join import Join, join
-from streamshed.kernels import cache
+from streamshed.kernels import kernel_files
+from streamshed.kernels.cache import compiling_for
 
 COMMON = ("key", "key:density", "key:oldest", "key:output", "equalities", "equalities:sketch")
 """The joins whose kernels wheels bring along; "key" sheds nothing."""
@@ -58,7 +59,7 @@ def compile_ahead(names: Iterable[str], done: Callable[[Compiled], None] = lambd
     """
     for name in targets(names):
         start = time.perf_counter()
-        with cache.compiling_for(f"the join {name!r}"):
+        with compiling_for(f"the join {name!r}"):
             for operator in _operators(name):
                 operator.warm()
         done(Compiled(name, time.perf_counter() - start))
@@ -68,12 +69,12 @@ def write(folder: Path | None = None, archive: Path | None = None) -> int:
     """Write the kernels that this process has used to a folder or an archive; returns how many."""
     try:
         if folder is not None:
-            cache.export_to(folder)
+            kernel_files.export_to(folder)
         if archive is not None:
-            archive.write_bytes(cache.export())
+            archive.write_bytes(kernel_files.export())
     except OSError as error:
         raise StreamshedError(f"the kernels cannot be written: {error}") from error
-    return len(cache.used())
+    return len(kernel_files.used())
 
 
 def targets(names: Iterable[str]) -> list[str]:

@@ -28,10 +28,10 @@ WEIGHTS = ("presence", "share")
 
 @dataclass(frozen=True)
 class Relevance:
-    """Whom to probe for a tuple, learned from who took part in results.
+    """Whom to probe for a row, learned from who took part in results.
 
     Ali, Aref, Kamel (2005), section 4. Each party keeps a matrix: of each class of values, how
-    relevant each other party is to its tuples. It begins with a base value, and after each result
+    relevant each other party is to its rows. It begins with a base value, and after each result
     goes up or down, for those who were probed, by their weight in the result less the mean weight.
 
     Attributes:
@@ -42,7 +42,7 @@ class Relevance:
         chance: how relevance becomes the chance to be probed. `"share"`: definition 4 to the
             letter, relevance by the sum over all others, so that one other is probed in the mean.
             `"plain"`: relevance itself. `"even"`: relevance by the mean over all others, at most 1.
-        weights: `"presence"`: the part of a tuple's results in which a party has a member. (All or
+        weights: `"presence"`: the part of a row's results in which a party has a member. (All or
             none, as each result has a member of every stream that matches.) `"share"`: the part of
             all matches that it found.
 
@@ -89,28 +89,28 @@ class Relevance:
     def visits(
         self, matrices: Floats, own: Ints, hashed: Words, times: Ints, seed: int
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Draw whom many tuples probe.
+        """Draw whom many rows probe.
 
         Args:
             matrices: of each party.
-            own: the party of each tuple.
+            own: the party of each row.
             hashed: the hash of its value.
             times: its time.
             seed: of the draws, which depend on value, time and party besides.
 
         Returns:
-            The numbers of the tuples that are sent to others, each as often as it is, and to whom.
+            The numbers of the rows that are sent to others, each as often as it is, and to whom.
         """
         words = times.view(np.uint64)
-        tuples, parties = visits_of(matrices, own, hashed, words, self.reading, seed)
-        return tuples, parties
+        rows, parties = visits_of(matrices, own, hashed, words, self.reading, seed)
+        return rows, parties
 
     def learn(self, matrices: Floats, probed: Ints, matched: Ints) -> None:
-        """Take in, in place, what became of many tuples: one note for each party and class.
+        """Take in, in place, what became of many rows: one note for each party and class.
 
         Args:
             matrices: of each party.
-            probed: by (party that was probed, party that probed, class), how many tuples.
+            probed: by (party that was probed, party that probed, class), how many rows.
             matched: how many of them found a match.
         """
         learn_notes(matrices, probed, matched, self.floor)

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import pytest
 
-from streamshed.kernels import cache, codegen
+from streamshed.kernels import cache, codegen, kernel_files
 from streamshed.kernels.compiling import compiled_for, kernel, loop
 
 VALUES = np.arange(5)
@@ -62,9 +62,9 @@ HELPER = """
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
     """A cache of its own, empty."""
-    monkeypatch.setenv(cache.WRITABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "_used", {})
-    monkeypatch.setattr(cache._memory, "held", {})
+    monkeypatch.setenv(kernel_files.WRITABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel_files, "_used", {})
+    monkeypatch.setattr(kernel_files._memory, "held", {})
     return tmp_path / "cache"
 
 
@@ -112,7 +112,7 @@ def test_a_driver_is_compiled_once(folder):
     assert not first.stats.cache_hits
     assert second.stats.cache_hits
     (entry,) = folder.iterdir()
-    assert cache.used() == [entry.name]
+    assert kernel_files.used() == [entry.name]
     (about,) = second._cache.entries()
     assert about["driver"].endswith("fresh.<locals>.sums")
 
@@ -134,9 +134,9 @@ def test_a_policy_that_is_not_there_disturbs_nobody(folder, policy):
     del sys.modules["guest"], sys.modules["helper"]
     assert compiled_for(driver, state)
     assert fresh()(VALUES) == 10
-    names = cache.used()
-    packed = cache.export()
-    assert cache.adopt(packed) == names
+    names = kernel_files.used()
+    packed = kernel_files.export()
+    assert kernel_files.adopt(packed) == names
 
 
 def test_policies_of_one_name_are_told_apart(folder, policy, monkeypatch, tmp_path):
@@ -154,13 +154,15 @@ def test_kernels_are_found_in_folders_and_archives_that_are_only_read(
 ):
     fresh()(VALUES)
     packed = tmp_path / "kernels.zip"
-    packed.write_bytes(cache.export())
+    packed.write_bytes(kernel_files.export())
     shipped = tmp_path / "shipped"
-    cache.export_to(shipped)
+    kernel_files.export_to(shipped)
     assert {*zipfile.ZipFile(packed).namelist()} == {path.name for path in shipped.iterdir()}
-    monkeypatch.setenv(cache.WRITABLE, cache.OFF)
+    monkeypatch.setenv(kernel_files.WRITABLE, kernel_files.OFF)
     for place in (packed, shipped):
-        monkeypatch.setenv(cache.FOLDERS, os.pathsep.join([str(tmp_path / "none"), str(place)]))
+        monkeypatch.setenv(
+            kernel_files.FOLDERS, os.pathsep.join([str(tmp_path / "none"), str(place)])
+        )
         found = fresh()
         assert found(VALUES) == 10
         assert found.stats.cache_hits
@@ -168,13 +170,13 @@ def test_kernels_are_found_in_folders_and_archives_that_are_only_read(
 
 def test_kernels_are_handed_from_process_to_process(folder, monkeypatch):
     fresh()(VALUES)
-    packed = cache.export()
-    monkeypatch.setenv(cache.WRITABLE, cache.OFF)
+    packed = kernel_files.export()
+    monkeypatch.setenv(kernel_files.WRITABLE, kernel_files.OFF)
     alone = fresh()
     alone(VALUES)
     assert not alone.stats.cache_hits
-    cache._memory.held.clear()
-    cache.adopt(packed)
+    kernel_files._memory.held.clear()
+    kernel_files.adopt(packed)
     given = fresh()
     given(VALUES)
     assert given.stats.cache_hits
@@ -216,12 +218,12 @@ def test_writers_and_readers_do_not_meet_halfway(folder):
 
     def write(data):
         for _ in range(20):
-            cache._write(folder, f"same{cache.SUFFIX}", data)
+            kernel_files._write(folder, f"same{kernel_files.SUFFIX}", data)
 
     def read():
         found = set()
         while not stop.is_set():
-            data = cache._Folder(folder).read(f"same{cache.SUFFIX}")
+            data = kernel_files._Folder(folder).read(f"same{kernel_files.SUFFIX}")
             if data is not None:
                 found.add(cache._payload(data)[0])
         return found
@@ -233,7 +235,7 @@ def test_writers_and_readers_do_not_meet_halfway(folder):
         stop.set()
         for reader in readers:
             assert reader.result() <= {*range(8)}
-    assert [path.name for path in folder.iterdir()] == [f"same{cache.SUFFIX}"]
+    assert [path.name for path in folder.iterdir()] == [f"same{kernel_files.SUFFIX}"]
 
 
 # -- where it is written --------------------------------------------------------------------------
@@ -242,37 +244,37 @@ def test_writers_and_readers_do_not_meet_halfway(folder):
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
     """No folder is named, none belongs to the user, and the package's cannot be written to."""
-    for name in (cache.WRITABLE, "XDG_CACHE_HOME", "HOME"):
+    for name in (kernel_files.WRITABLE, "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setattr(cache, "PACKAGE", blocked / "package")
+    monkeypatch.setattr(kernel_files, "PACKAGE", blocked / "package")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    cache._writable.cache_clear()
+    kernel_files._writable.cache_clear()
     yield tmp_path
-    cache._writable.cache_clear()
+    kernel_files._writable.cache_clear()
 
 
 def test_the_first_folder_that_can_be_written_to_is_taken(nowhere, monkeypatch):
     private = nowhere / f"streamshed-{os.geteuid()}"
-    assert cache.writable_folder() == private
+    assert kernel_files.writable_folder() == private
     assert private.stat().st_mode & 0o777 == 0o700
     for name, at in (("HOME", ".cache/streamshed"), ("XDG_CACHE_HOME", "streamshed")):
-        cache._writable.cache_clear()
+        kernel_files._writable.cache_clear()
         monkeypatch.setenv(name, str(nowhere / name))
-        assert cache.writable_folder() == nowhere / name / at
+        assert kernel_files.writable_folder() == nowhere / name / at
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(nowhere / "numba"))
-    assert cache.writable_folder() == nowhere / "numba" / "streamshed"
-    monkeypatch.setenv(cache.WRITABLE, str(nowhere / "own"))
-    assert cache.writable_folder() == nowhere / "own"
-    monkeypatch.setenv(cache.WRITABLE, cache.OFF)
-    assert cache.writable_folder() is None
+    assert kernel_files.writable_folder() == nowhere / "numba" / "streamshed"
+    monkeypatch.setenv(kernel_files.WRITABLE, str(nowhere / "own"))
+    assert kernel_files.writable_folder() == nowhere / "own"
+    monkeypatch.setenv(kernel_files.WRITABLE, kernel_files.OFF)
+    assert kernel_files.writable_folder() is None
 
 
 def test_a_named_folder_that_cannot_be_written_to_is_said(nowhere, monkeypatch, caplog):
-    monkeypatch.setenv(cache.WRITABLE, str(nowhere / "file" / "below"))
-    assert cache.writable_folder() is None
+    monkeypatch.setenv(kernel_files.WRITABLE, str(nowhere / "file" / "below"))
+    assert kernel_files.writable_folder() is None
     assert "cannot be written to" in caplog.text
     assert fresh()(VALUES) == 10
 
@@ -290,7 +292,7 @@ def test_a_temporary_folder_that_others_reach_is_not_trusted(nowhere, monkeypatc
     if trick == "other":
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
         private.rename(nowhere / f"streamshed-{os.geteuid()}")
-    assert cache.writable_folder() is None
+    assert kernel_files.writable_folder() is None
     assert fresh()(VALUES) == 10
 
 
@@ -302,13 +304,13 @@ STRANGER = """
 
     pwd.getpwuid = unknown
     from pathlib import Path
-    from streamshed.kernels import cache
-    cache.PACKAGE = Path(os.devnull) / "package"  # which nobody can write to, not even root
+    from streamshed.kernels import kernel_files
+    kernel_files.PACKAGE = Path(os.devnull) / "package"  # which nobody can write to, not even root
     import numpy as np
     from streamshed.kernels.merge import running_maximum
     running_maximum(np.arange(3), np.zeros(3, bool), 0)
     hits = sum(running_maximum.stats.cache_hits.values())
-    print(json.dumps([str(cache.writable_folder()), cache.used(), hits]))
+    print(json.dumps([str(kernel_files.writable_folder()), kernel_files.used(), hits]))
 """
 
 

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamshed.kernels.relevance import EVEN, PLAIN, SHARE, chances, drawn_sequence, learn
+from streamshed.kernels.compiling import driver
+from streamshed.kernels.relevance import EVEN, PLAIN, SHARE, chances, choose_parties, learn
+
+
+@driver
+def drawn_sequence(row, own, reading, seed, arrival):
+    """The probing sequence of an arrival."""
+    chosen = np.empty(row.size, np.int64)
+    count = choose_parties(row, own, reading, np.uint64(seed), arrival, chosen)
+    return chosen[:count]
 
 
 @given(

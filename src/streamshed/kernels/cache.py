@@ -1,15 +1,9 @@
-"""Compiled drivers on disk: found by name, in any of several folders, on any machine.
+"""The cache of compiled drivers: what their names are made of, and what an entry holds.
 
 An entry is one file. Its name tells all that its code depends on: the sources of the kernels, those
 of a policy from elsewhere, the types of the arguments, the versions of the compiler, the processor.
 So nothing is read to find an entry, nothing is locked to write one, and folders can be copied.
-
-Entries are looked for in this order:
-
-1. those that `adopt` was given, which are in memory;
-2. the folder `_kernels` of the package, which wheels bring along;
-3. the folders and zip archives that `STREAMSHED_KERNELS` lists, which are only read;
-4. the folder that new ones are written to, see `writable_folder`.
+Where entries are is told in `kernel_files`.
 """
 
 from __future__ import annotations
@@ -19,20 +13,15 @@ import copy
 import functools
 import importlib.metadata
 import inspect
-import io
 import json
 import logging
 import os
 import pickle
-import stat
 import sys
-import tempfile
 import threading
 import time
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -46,26 +35,21 @@ from numba.core.serialize import dumps
 from numba.core.typing.templates import Signature
 
 from streamshed.kernels.codegen import kernel_codegen
+from streamshed.kernels.kernel_files import PACKAGE, SUFFIX, find, keep, sources, writable_folder
 from streamshed.kernels.lazy import Kernel
 from streamshed.kernels.signatures import describe, digest, full_name, parts
 
 FORMAT = b"streamshed kernel 1\n"
-SUFFIX = ".kernel"
 
-PACKAGE = Path(__file__).resolve().parent.parent
 KERNEL_FOLDERS = ("engine", "kernels", "policies")
 """The folders of the package whose sources can end up inside any driver."""
-
-FOLDERS, WRITABLE, QUIET = "STREAMSHED_KERNELS", "STREAMSHED_CACHE", "STREAMSHED_QUIET"
-"""The variables that name folders to read, the folder to write to, and keep quiet about it."""
-OFF = "off"
-"""The value of `STREAMSHED_CACHE` with which nothing is written."""
 
 _TOOLS = frozenset({"builtins", "llvmlite", "numba", "numpy", "pyarrow", *sys.stdlib_module_names})
 """Packages whose sources are not part of a policy; of the compiler the version is."""
 _SETTINGS = ("BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE")
 """The settings of numba that the code depends on."""
-_STALE = 30 * 24 * 3600
+QUIET = "STREAMSHED_QUIET"
+"""The variable that keeps quiet about compiling."""
 _LONG = 1.0
 """Seconds of compiling after which it is worth a word."""
 
@@ -109,7 +93,7 @@ class Cache(_Cache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load the driver as compiled for a signature; None if there is no such entry."""
         name = self._name(sig)
-        found = _find(name) if name else None
+        found = find(name) if name else None
         if found is not None:
             try:
                 return _rebuild(sig, target_context, _payload(found))
@@ -121,12 +105,12 @@ class Cache(_Cache):  # type: ignore[misc]
         """Keep the driver as it was compiled for a signature."""
         name = self._name(sig)
         if name and not data.lifted and not data.library.has_dynamic_globals:
-            _keep(name, _packed(self._about(sig, _notice.seconds), _reduced(data)))
+            keep(name, _packed(self._about(sig, _notice.seconds), _reduced(data)))
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """What there is of this driver for this version and processor: what each is for."""
         beginning = f"{_short(self._function)}-"
-        for source in _sources():
+        for source in sources():
             for name in source.names():
                 if name.startswith(beginning) and name.endswith(f"-{_environment()}{SUFFIX}"):
                     data = source.read(name)
@@ -189,16 +173,7 @@ def _environment() -> str:
         numba.__version__,
         importlib.metadata.version("llvmlite"),
         *map(str, kernel_codegen().magic_tuple()),
-        *(
-            f"{name} {getattr(config, name, None)}"
-            for name in (
-                "BOUNDSCHECK",
-                "DEBUGINFO_DEFAULT",
-                "LOOP_VECTORIZE",
-                "OPT",
-                "SLP_VECTORIZE",
-            )
-        ),
+        *(f"{name} {getattr(config, name, None)}" for name in _SETTINGS),
     )
 
 
@@ -350,246 +325,6 @@ def _rebuild(sig: Any, target_context: Any, payload: bytes) -> Any:
         reload_init=reload_init,
         referenced_envs=referred,
     )
-
-
-# -- where entries are ---------------------------------------------------------------------------
-
-
-class _Memory:
-    """Entries that were handed to this process, or that it could not write."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
-
-    def names(self) -> Iterable[str]:
-        return tuple(self.held)
-
-    def read(self, name: str) -> bytes | None:
-        return self.held.get(name)
-
-
-class _Folder:
-    """The entries of a folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def names(self) -> Iterable[str]:
-        with contextlib.suppress(OSError):
-            return [name for name in os.listdir(self.path) if name.endswith(SUFFIX)]
-        return ()
-
-    def read(self, name: str) -> bytes | None:
-        with contextlib.suppress(OSError):
-            return (self.path / name).read_bytes()
-        return None
-
-
-class _Archive:
-    """The entries of a zip file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @functools.cached_property
-    def _zip(self) -> zipfile.ZipFile | None:
-        with contextlib.suppress(OSError, zipfile.BadZipFile):
-            return zipfile.ZipFile(self.path)
-        return None
-
-    def names(self) -> Iterable[str]:
-        names = self._zip.namelist() if self._zip else []
-        return [name for name in names if name.endswith(SUFFIX)]
-
-    def read(self, name: str) -> bytes | None:
-        with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile):
-            return self._zip.read(name) if self._zip else None
-        return None
-
-
-_memory = _Memory()
-_used: dict[str, bytes | Path] = {}
-"""The entries that this process has loaded or made; where a file holds one, that."""
-
-
-def _sources() -> Iterator[_Memory | _Folder | _Archive]:
-    yield _memory
-    yield _Folder(PACKAGE / "_kernels")
-    for text in os.environ.get(FOLDERS, "").split(os.pathsep):
-        if text:
-            yield _opened(Path(text))
-    folder = writable_folder()
-    if folder is not None:
-        yield _Folder(folder)
-
-
-@functools.cache
-def _opened(path: Path) -> _Folder | _Archive:
-    return _Archive(path) if path.is_file() else _Folder(path)
-
-
-def _find(name: str) -> bytes | None:
-    for source in _sources():
-        data = source.read(name)
-        if data is not None:
-            _used[name] = source.path / name if isinstance(source, _Folder) else data
-            return data
-    return None
-
-
-def _keep(name: str, data: bytes) -> None:
-    """Write an entry, whole or not at all; without a folder it stays in memory."""
-    folder = writable_folder()
-    if folder is not None:
-        try:
-            _write(folder, name, data)
-        except OSError as error:
-            _log.debug("the kernel %s cannot be written: %s", name, error)
-        else:
-            _used[name] = folder / name
-            return
-    _used[name] = _memory.held[name] = data
-
-
-def _write(folder: Path, name: str, data: bytes) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.chmod(unfinished, 0o666 & ~_umask())
-        os.replace(unfinished, folder / name)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
-    _remove_stale(folder, name)
-
-
-@functools.cache
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _remove_stale(folder: Path, name: str) -> None:
-    """Remove entries for the same types that sources or versions of long ago have left."""
-    same = name.rpartition("-")[0] + "-"
-    for other in _Folder(folder).names():
-        if other.startswith(same) and other != name:
-            with contextlib.suppress(OSError):
-                path = folder / other
-                if time.time() - path.stat().st_mtime > _STALE:
-                    path.unlink()
-
-
-def writable_folder() -> Path | None:
-    """Find the folder that new entries are written to; None: they stay in memory.
-
-    The first of these that can be written to: `STREAMSHED_CACHE` (or nothing, if that says "off"),
-    `NUMBA_CACHE_DIR`, the package's own `__pycache__`, the user's folder for caches, and one in the
-    folder for temporary files, if nobody else can write there. Only the first two are final.
-    """
-    return _writable(os.environ.get(WRITABLE), config.CACHE_DIR)
-
-
-@functools.cache
-def _writable(asked: str | None, numbas: str | None) -> Path | None:
-    if asked is not None and asked.lower() in ("", OFF):
-        return None
-    if asked or numbas:
-        folder = Path(asked or Path(str(numbas)) / "streamshed").expanduser().absolute()
-        if _can_write(folder):
-            return folder
-        _log.warning("compiled kernels are not kept: %s cannot be written to", folder)
-        return None
-    candidates = [PACKAGE / "__pycache__" / "kernels", *_caches_of_user()]
-    for folder in candidates:
-        if _can_write(folder):
-            return folder
-    return _private_folder()
-
-
-def _caches_of_user() -> Iterator[Path]:
-    for text, below in (
-        (os.environ.get("XDG_CACHE_HOME"), "streamshed"),
-        (os.environ.get("HOME"), ".cache/streamshed"),
-    ):
-        if text and Path(text).is_absolute():
-            yield Path(text) / below
-
-
-def _can_write(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
-
-
-def _private_folder() -> Path | None:
-    """A folder for temporary files that is ours alone: its code is run."""
-    if not hasattr(os, "geteuid"):  # a system whose folder for temporary files is the user's own
-        folder = Path(tempfile.gettempdir()) / "streamshed"
-        return folder if _can_write(folder) else None
-    try:
-        folder = Path(tempfile.gettempdir()) / f"streamshed-{os.geteuid()}"
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found = folder.lstat()
-    except OSError:
-        return None
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not ours or found.st_mode & 0o077 or not _can_write(folder):
-        return None
-    return folder
-
-
-# -- to take elsewhere ---------------------------------------------------------------------------
-
-
-def used() -> list[str]:
-    """Name the entries that this process has loaded or made."""
-    return sorted(_used)
-
-
-def export() -> bytes:
-    """Pack the entries that this process has loaded or made, as a zip file.
-
-    A driver on one machine sends it, workers on others `adopt` it, and compile nothing.
-    """
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in _all_used():
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return file.getvalue()
-
-
-def export_to(folder: Path) -> list[str]:
-    """Copy the entries that this process has loaded or made to a folder; returns their names."""
-    names = []
-    for name, data in _all_used():
-        _write(folder, name, data)
-        names.append(name)
-    return names
-
-
-def adopt(packed: bytes) -> list[str]:
-    """Take in what `export` has packed; returns the names. It is code: trust whom it is from."""
-    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-        names = [name for name in archive.namelist() if name.endswith(SUFFIX)]
-        _memory.held.update({name: archive.read(name) for name in names})
-    return names
-
-
-def _all_used() -> Iterator[tuple[str, bytes]]:
-    for name in used():
-        held = _used[name]
-        data = held if isinstance(held, bytes) else _Folder(held.parent).read(name)
-        if data is not None:
-            yield name, data
 
 
 # -- to say that it takes its time ---------------------------------------------------------------

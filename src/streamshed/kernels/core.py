@@ -1,7 +1,7 @@
 """The state that every keyed join has: rows, keys, lanes, budgets and counts, as flat arrays.
 
 A *lane* is one column of the key table, and one list of rows in order of age: a lane for each named
-stream, or a single one where streams are told apart by a column. If their windows differ, there is
+stream, or a single one where streams are named by a column. If their windows differ, there is
 still one column, but a list for each length, its *sweep*, the longest first. A *pool* is what a
 budget bounds: each stream's window, or all of them together.
 """
@@ -87,7 +87,7 @@ TOTAL_IMPORTANCE = 0
 TOTALS = 1
 """The sums of the state, in `Core.totals`: the importance of all results."""
 
-# What can become of a tuple, in `Core.counts`.
+# What can become of a row, in `Core.counts`.
 ARRIVED, STORED, EXPIRED, SHED, FILTERED, LATE, PEAK, UNMATCHED, UNCERTAIN = range(9)
 FATES = 9
 """Of the last three the first is the most that were stored at once; the others are the rows that
@@ -107,7 +107,7 @@ or with each row of the stream of a number."""
 class Settings(NamedTuple):
     """What the join was told, as scalars."""
 
-    by: bool  # streams are told apart by a column
+    by: bool  # streams are named by a column
     pooled: bool  # one budget for all streams
     complete: bool
     at_least: int
@@ -115,12 +115,12 @@ class Settings(NamedTuple):
     idle: int
     ahead: int
     clock_max: bool
-    timed: bool  # there is a time window: tuples can be late and can expire
+    timed: bool  # there is a time window: rows can be late and can expire
     lazy: bool  # rows may expire a little late, but not later than with the batch
     seed: np.uint64
     lanes: int
     sweeps: int
-    shortest: int  # of the time windows, where streams are told apart by a column
+    shortest: int  # of the time windows, where streams are named by a column
     pools: int
     key_words: int
     width: int  # places of a result of named streams

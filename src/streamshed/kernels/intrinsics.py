@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -43,6 +42,17 @@ def bit_length(typing_context: Any, word: Any) -> Any:
 
 
 @intrinsic
+def float_bits(typing_context: Any, number: Any) -> Any:
+    """The bits of a 32-bit float as an integer, which orders floats from 0 on as they are."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], ir.IntType(32))
+        return builder.sext(bits, ir.IntType(64))
+
+    return types.int64(types.float32), generate
+
+
+@intrinsic
 def high_half(typing_context: Any, one: Any, other: Any) -> Any:
     """The upper 64 bits of the product of two 64-bit words."""
 
@@ -78,40 +88,37 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
-@intrinsic
-def long_at(typing_context: Any, address: Any, index: Any) -> Any:
-    """The 64-bit integer at an index of an array, which is known by its address only."""
-    return types.int64(types.int64, types.int64), _loads(64)
+def _accessors(kind: types.Integer) -> tuple[Any, Any]:
+    """What reads, and what writes, elements of an array that is known by its address only.
 
+    The array may begin anywhere in memory, as slices of Arrow buffers do.
+    """
 
-@intrinsic
-def int_at(typing_context: Any, address: Any, index: Any) -> Any:
-    """The 32-bit integer at an index of an array, which is known by its address only."""
-    return types.int32(types.int64, types.int64), _loads(32)
+    def pointer_to(builder: Any, address: Any, index: Any) -> Any:
+        offset = builder.mul(index, ir.Constant(ir.IntType(64), kind.bitwidth // 8))
+        pointer = ir.IntType(kind.bitwidth).as_pointer()
+        return builder.inttoptr(builder.add(address, offset), pointer)
 
-
-def _loads(bits: int) -> Callable[..., Any]:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        offset = builder.mul(arguments[1], ir.Constant(ir.IntType(64), bits // 8))
-        pointer = ir.IntType(bits).as_pointer()
-        return builder.load(builder.inttoptr(builder.add(arguments[0], offset), pointer))
-
-    return generate
-
-
-def _copies(bits: int) -> Any:
     @intrinsic
-    def copy(typing_context: Any, source: Any, target: Any) -> Any:
+    def read(typing_context: Any, address: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer = ir.IntType(bits).as_pointer()
-            one, other = (builder.inttoptr(address, pointer) for address in arguments)
-            builder.store(builder.load(one, align=1), other, align=1)
+            return builder.load(pointer_to(builder, *arguments), align=1)
+
+        return kind(types.int64, types.int64), generate
+
+    @intrinsic
+    def write(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            address, index, value = arguments
+            builder.store(value, pointer_to(builder, address, index), align=1)
             return context.get_dummy_value()
 
-        return types.void(types.uint64, types.uint64), generate
+        return types.void(types.int64, types.int64, kind), generate
 
-    return copy
+    return read, write
 
 
-copy_8, copy_16, copy_32, copy_64 = (_copies(bits) for bits in (8, 16, 32, 64))
-"""Copy so many bits from one address to another."""
+byte_at, set_byte = _accessors(types.int8)
+short_at, set_short = _accessors(types.int16)
+int_at, set_int = _accessors(types.int32)
+long_at, set_long = _accessors(types.int64)

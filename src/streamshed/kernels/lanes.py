@@ -6,7 +6,7 @@ Rows that come in order form a list; the few that come out of order wait in a he
 from __future__ import annotations
 
 from streamshed.kernels.compiling import implements, kernel
-from streamshed.kernels.core import NONE, Core
+from streamshed.kernels.core import NEWEST, NONE, Core
 from streamshed.kernels.heap import heap_push, heap_remove, heap_top
 from streamshed.kernels.hooks import precedes
 
@@ -41,16 +41,31 @@ def oldest(core, lane):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def oldest_of_pool(core, pool):  # type: ignore[no-untyped-def]
-    """The oldest row of all lanes that share a budget, or NONE."""
+def oldest_of_pool(core, pool, outside=False):  # type: ignore[no-untyped-def]
+    """The oldest row of all lanes that share a budget, or NONE.
+
+    Args:
+        core: the state of the join.
+        pool: the lanes, by their budget.
+        outside: whether to look only for rows that the newest time seen has left behind.
+    """
     if core.settings.pools > 1 or core.settings.sweeps == 1:
-        return oldest(core, pool)
+        return _oldest_of_lane(core, pool, outside)
     found = NONE
     for lane in range(core.settings.sweeps):
-        row = oldest(core, lane)
+        row = _oldest_of_lane(core, lane, outside)
         if row != NONE and (found == NONE or older_row(core, row, found)):
             found = row
     return found
+
+
+@kernel
+def _oldest_of_lane(core, lane, outside):  # type: ignore[no-untyped-def]
+    row = oldest(core, lane)
+    if not outside or row == NONE:
+        return row
+    is_inside = core.numbers[NEWEST] - core.rows[row].time <= core.lanes[lane].window
+    return NONE if is_inside else row
 
 
 @kernel

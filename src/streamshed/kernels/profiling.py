@@ -21,7 +21,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from streamshed.kernels.intrinsics import long_at
+from streamshed.kernels.intrinsics import long_at, set_long
 
 TINY = 60
 """Kernels of fewer instructions (of Python) count with their callers: to note the time of a kernel
@@ -74,20 +74,6 @@ def _now(typing_context: Any) -> Any:
     return types.int64(), generate
 
 
-@intrinsic
-def _store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
-    """Write a 64-bit integer at an index of an array that is known by its address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        offset = builder.mul(arguments[1], ir.Constant(ir.IntType(64), 8))
-        pointer = ir.IntType(64).as_pointer()
-        target = builder.inttoptr(builder.add(arguments[0], offset), pointer)
-        builder.store(arguments[2], target)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
 _inner = functools.partial(njit, nogil=True, error_model="numpy", _nrt=False)
 
 
@@ -96,22 +82,22 @@ def _enter(kernel):  # type: ignore[no-untyped-def]
     """A kernel begins: the time until now was its caller's."""
     now = _now()
     node = long_at(_CURSOR, _NODE)
-    _store(_TICKS, node, long_at(_TICKS, node) + now - long_at(_CURSOR, _LAST))
+    set_long(_TICKS, node, long_at(_TICKS, node) + now - long_at(_CURSOR, _LAST))
     child = long_at(_CHILDREN, node * _KERNELS + kernel)
     if child == 0:
         child = _new_node(node, kernel)
-    _store(_CALLS, child, long_at(_CALLS, child) + 1)
-    _store(_CURSOR, _NODE, child)
-    _store(_CURSOR, _LAST, _now())
+    set_long(_CALLS, child, long_at(_CALLS, child) + 1)
+    set_long(_CURSOR, _NODE, child)
+    set_long(_CURSOR, _LAST, _now())
 
 
 @_inner()
 def _new_node(node, kernel):  # type: ignore[no-untyped-def]
     child = min(long_at(_CURSOR, _USED) + 1, _NODES - 1)
-    _store(_CURSOR, _USED, child)
-    _store(_PARENT, child, node)
-    _store(_KERNEL, child, kernel)
-    _store(_CHILDREN, node * _KERNELS + kernel, child)
+    set_long(_CURSOR, _USED, child)
+    set_long(_PARENT, child, node)
+    set_long(_KERNEL, child, kernel)
+    set_long(_CHILDREN, node * _KERNELS + kernel, child)
     return child
 
 
@@ -120,9 +106,9 @@ def _leave():  # type: ignore[no-untyped-def]
     """A kernel ends: the time until now was its own."""
     now = _now()
     node = long_at(_CURSOR, _NODE)
-    _store(_TICKS, node, long_at(_TICKS, node) + now - long_at(_CURSOR, _LAST))
-    _store(_CURSOR, _NODE, long_at(_PARENT, node))
-    _store(_CURSOR, _LAST, _now())
+    set_long(_TICKS, node, long_at(_TICKS, node) + now - long_at(_CURSOR, _LAST))
+    set_long(_CURSOR, _NODE, long_at(_PARENT, node))
+    set_long(_CURSOR, _LAST, _now())
 
 
 def noted(
@@ -218,7 +204,7 @@ def _cost() -> _Cost:
 
 @_inner()
 def _call_nothing(number, rounds):  # type: ignore[no-untyped-def]
-    _store(_CURSOR, _LAST, _now())
+    set_long(_CURSOR, _LAST, _now())
     for _ in range(rounds):
         _enter(number)
         _leave()

@@ -2,7 +2,7 @@
 
 A *relevance matrix* (the paper's RFBM) has a row for each class of values, by hash, and a column
 for each party that may be probed: a stream, or a cluster of streams. An entry is the relevance of
-the party to tuples of the class. All functions here work on one row of such a matrix.
+the party to rows of the class. All functions here work on one row of such a matrix.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamshed.kernels.random import draw, mix
 
 SHARE, PLAIN, EVEN = 0, 1, 2
 """How relevance becomes the chance to be probed: see `chances`."""
-MOST = 1.0
+MOST_RELEVANT = 1.0
 """The largest relevance: the paper speaks of percentages."""
 
 _11 = np.uint64(11)
@@ -86,25 +86,17 @@ def feed_back(row, chosen, weights, count, least):  # type: ignore[no-untyped-de
     mean /= max(count, 1)
     for i in range(count):
         moved = row[chosen[i]] + weights[i] - mean
-        row[chosen[i]] = min(MOST, max(least, moved))
+        row[chosen[i]] = min(MOST_RELEVANT, max(least, moved))
 
 
 @driver
 def chances(row, own, reading):  # type: ignore[no-untyped-def]
-    """The chance of each party to be probed for a tuple of `own`, whose own is 0."""
+    """The chance of each party to be probed for a row of `own`, whose own is 0."""
     factor = chance_factor(row, own, reading)
     found = np.empty(row.size)
     for party in range(row.size):
         found[party] = 0.0 if party == own else min(1.0, factor * row[party])
     return found
-
-
-@driver
-def drawn_sequence(row, own, reading, seed, arrival):  # type: ignore[no-untyped-def]
-    """The probing sequence of an arrival, as `choose_parties` draws it."""
-    chosen = np.empty(row.size, np.int64)
-    count = choose_parties(row, own, reading, np.uint64(seed), arrival, chosen)
-    return chosen[:count]
 
 
 @driver
@@ -118,22 +110,22 @@ def classes_of(hashed, classes):  # type: ignore[no-untyped-def]
 
 @driver
 def visits_of(relevance, own, hashed, times, reading, seed):  # type: ignore[no-untyped-def]
-    """Draw the probing sequences of many tuples.
+    """Draw the probing sequences of many rows.
 
     Args:
         relevance: the matrix of each party.
-        own: the party of each tuple.
+        own: the party of each row.
         hashed: the hash of the value of each.
         times: of each, as words; draws depend on value and time.
         reading: how relevance becomes a chance.
         seed: of the draws.
 
     Returns:
-        The tuples that are sent to another party, each as often as it is, and to which.
+        The rows that are sent to another party, each as often as it is, and to which.
     """
     parties = relevance.shape[2]
     chosen = np.empty(parties, np.int64)
-    tuples = np.empty(own.size * parties, np.int32)
+    rows = np.empty(own.size * parties, np.int32)
     targets = np.empty(own.size * parties, np.int32)
     filled = 0
     for i in range(own.size):
@@ -141,10 +133,10 @@ def visits_of(relevance, own, hashed, times, reading, seed):  # type: ignore[no-
         word = fold(hashed[i], times[i])
         count = choose_parties(row, own[i], reading, np.uint64(seed), word, chosen)
         for step in range(count):
-            tuples[filled] = i
+            rows[filled] = i
             targets[filled] = chosen[step]
             filled += 1
-    return tuples[:filled], targets[:filled]
+    return rows[:filled], targets[:filled]
 
 
 @driver
@@ -153,7 +145,7 @@ def learn_notes(relevance, probed, matched, least):  # type: ignore[no-untyped-d
 
     Args:
         relevance: the matrix of each party.
-        probed: by (party that was probed, party that probed, class), how many tuples.
+        probed: by (party that was probed, party that probed, class), how many rows.
         matched: those of them that made a result there; their part is the weight.
         least: the floor.
     """
