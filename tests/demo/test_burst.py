@@ -14,7 +14,7 @@ import pytest
 from queries import environment
 
 pytest.importorskip("pyspark")
-from streamshed.demo.burst import BUDGETED, EXACT, SPARKS, resident, run
+from streamshed.demo.burst import BUDGETED, EXACT, SPARKS, _Contender, resident, run
 from streamshed.demo.display import verdict
 from streamshed.demo.story import Outcome, Sample
 from streamshed.demo.workload import FunnelWorkload
@@ -28,14 +28,21 @@ def outcome(name, lag, memory=1e9, waiting=0, recall=None):
 
 def test_the_verdict_says_who_did_better():
     ours = [outcome(EXACT, 2.0), outcome(BUDGETED, 3.0, 0.8e9, recall=(0.9, 0.8, 1.0))]
-    lines = " ".join(verdict([outcome(SPARKS, 9.0, waiting=1_234), *ours]))
+    lines = " ".join(verdict([outcome(SPARKS, 9.0, waiting=1_234), *ours], 9_999))
     assert "fell 9.0 s behind, ours 2.0 s without a budget and 3.0 s with one" in lines
-    assert "1,234 rows left to do" in lines
+    assert "Spark's own join had 1,234 of the 9,999 rows left to join" in lines
+    assert lines.count("left to join") == 1
     assert "200 MB less" in lines
-    assert "made 90.0 % of the exact results, and reported 90.0 % (80.0 to 100.0)" in lines
-    lines = " ".join(verdict([outcome(SPARKS, 3.5, 0.5e9), *ours]))
+    assert "made 90.0 % of the exact results." in lines
+    assert "reported 90.0 % (80.0 to 100.0)." in lines
+    lines = " ".join(verdict([outcome(SPARKS, 3.5, 0.5e9), *ours], 9_999))
     assert "kept up as well as ours" in lines
     assert "300 MB more" in lines
+    # Who falls behind does not keep up, even if ours falls farther behind.
+    slow = [ours[0], outcome(BUDGETED, 30.0, waiting=9, recall=(0.9, 0.8, 1.0))]
+    lines = " ".join(verdict([outcome(SPARKS, 29.0), *slow], 9_999))
+    assert "fell 29.0 s behind, ours 2.0 s without a budget and 30.0 s with one" in lines
+    assert "of the exact results of the rows that it joined." in lines
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no /proc")
@@ -54,6 +61,23 @@ def test_memory_is_that_of_all_processes_of_a_session():
     # What the two share counts once.
     assert 80_000_000 < seen < 140_000_000
     assert resident(os.getsid(0)) > 0
+
+
+def test_a_join_that_has_ended_leaves_no_process(tmp_path, monkeypatch):
+    """As Java may live on in the middle of a batch."""
+    command = tmp_path / "python"
+    command.write_text("#!/bin/sh\nsleep 300 &\n")
+    command.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(command))
+    (tmp_path / "files" / "orders").mkdir(parents=True)
+    with _Contender(tmp_path / "join", tmp_path / "files", ["none"]) as contender:
+        assert contender.process.wait(10) == 0
+        assert resident(contender.process.pid) > 0
+    until = time.monotonic() + 10
+    while resident(contender.process.pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert resident(contender.process.pid) == 0
+    assert not (tmp_path / "join").exists()
 
 
 @pytest.mark.slow

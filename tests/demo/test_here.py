@@ -60,7 +60,7 @@ def test_a_chart_may_be_a_small_picture(tmp_path):
     figures = {"lag": "seconds behind", "held": "rows held", "results": "results"}
     grid = Grid(["join"], [["ours"]])
     path = tmp_path / "burst.svg"
-    write_page(path, "A burst", [Outcome("ours", samples)], figures, (2.0, 5.0), grid, [])
+    write_page(path, "A burst", [Outcome("ours", samples)], figures, (2.0, 5.0), [grid], [])
     drawn = path.read_text()
     assert drawn.startswith("<svg")
     assert "seconds behind" in drawn

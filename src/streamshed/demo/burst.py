@@ -26,7 +26,7 @@ import numpy as np
 from streamshed.demo.story import Outcome, Sample, Truth, compiling
 from streamshed.demo.workload import FunnelWorkload
 from streamshed.errors import StreamshedError
-from streamshed.spark.shared_memory import bytes_of
+from streamshed.spark.shared_memory import bytes_of, sweep
 
 SPARKS, EXACT, BUDGETED = "Spark's own join", "streamshed, no budget", "streamshed, a budget"
 
@@ -35,6 +35,8 @@ PACE = 1.0
 PATIENCE = 20.0
 """Seconds after the last rows in which a join may catch up."""
 _STEP = 0.25
+_FAREWELL = 10.0
+"""Seconds in which a join may end by itself."""
 _PARENT, _SESSION, _THREADS, _ADDRESSES = 1, 3, 17, 20
 """What Linux says of a process after its name: its parent, session, threads, and address space."""
 _START = 600.0
@@ -115,11 +117,13 @@ class _Contender:
     def __exit__(self, *_: object) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_FAREWELL)
+        # Java may be in the middle of a batch still, and would take time from the next join.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.process.wait()
+        sweep()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _listen(self) -> None:
@@ -203,9 +207,10 @@ def resident(session: int) -> int:
                 known = (_PARENT, _THREADS, _ADDRESSES)
                 found[int(process.name)] = tuple(int(fields[place]) for place in known)
     for number, (parent, threads, addresses) in found.items():
-        # Before it runs a program of its own, a child of Java has Java's very memory (vfork).
-        _, others, of_parent = found.get(parent, (0, 0, -1))
-        if addresses == of_parent and threads == 1 < others:
+        # Before it runs a program of its own, a child of Java has Java's very memory (vfork), which
+        # may have grown between two looks.
+        _, others, of_parent = found.get(parent, (0, 0, 0))
+        if threads == 1 < others and abs(addresses - of_parent) <= of_parent / 16:
             del sizes[number]
     total = sum(size["Pss:"] for size in sizes.values())
     shared = sum(size.get("Pss_Shmem:", 0) for size in sizes.values())

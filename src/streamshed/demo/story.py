@@ -198,10 +198,10 @@ def write_page(
     outcomes: Sequence[Outcome],
     figures: dict[str, str],
     burst: tuple[float, float],
-    grid: Grid,
-    said: Sequence[str],
+    above: Sequence[str | Grid],
+    below: Sequence[str],
 ) -> Path:
-    """Write the table and a chart of figures over time as one HTML file, or the chart as SVG.
+    """Write text, a table and a chart of figures over time as one HTML file, or the chart as SVG.
 
     Args:
         path: of the file; its suffix says which.
@@ -209,8 +209,8 @@ def write_page(
         outcomes: what each join did.
         figures: fields of `Sample`, and how their axes are called.
         burst: when it began and ended, in seconds.
-        grid: the table.
-        said: paragraphs above the table.
+        above: paragraphs and a table above the chart.
+        below: paragraphs below it.
     """
     if path.suffix == ".svg":
         chosen = {name: figures[name] for name in IN_PICTURE if name in figures}
@@ -220,7 +220,7 @@ def write_page(
         return write_svg(
             path, _chart(title, thin, chosen, burst).configure(background="white", aria=False)
         )
-    return write_html(path, title, *said, grid, _chart(title, outcomes, figures, burst))
+    return write_html(path, title, *above, _chart(title, outcomes, figures, burst), *below)
 
 
 def _chart(
