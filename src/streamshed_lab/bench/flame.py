@@ -25,7 +25,8 @@ from streamshed.engine.ingest import merged
 from streamshed.errors import StreamshedError, listed, suggestion
 from streamshed.join import Join
 from streamshed.kernels import profiling
-from streamshed.kernels.cache import FOLDERS, QUIET, WRITABLE
+from streamshed.kernels.cache import QUIET
+from streamshed.kernels.kernel_files import FOLDERS, WRITABLE
 from streamshed.kernels.lazy import PROFILE
 from streamshed.kernels.profiling import Frame
 from streamshed_lab.bench import BENCHMARKS

@@ -10,6 +10,7 @@ cores would carry (docs/scale.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,6 +34,8 @@ CORES = 2
 FEW = 1_000
 """Rows of a stream in a batch that shows what a batch costs by itself."""
 MANY = 100_000
+_ROUNDS = 2
+"""Numbers of shards take turns, and the best of so many rounds counts."""
 _AT_ONCE = 4_096
 """Rows of a stream that one shard is given at once."""
 
@@ -125,13 +128,18 @@ def _shards(numbers: tuple[int, ...], progress: Progress) -> Iterator[Measuremen
     with TemporaryDirectory() as folder, local_spark(Path(folder), progress) as session:
         bench = SparkBench(session, Path(folder), progress)
         bench.in_shards(FEW, numbers[-1], batches=4)  # Java gets faster while it runs
-        for shards in numbers:
-            few, many = (bench.in_shards(rows, shards, batches=6) for rows in (FEW, MANY))
-            here = f"{shards} shard{'s' if shards > 1 else ''} on {CORES} cores"
-            yield Measurement(f"{here}, a batch of 3 × {FEW:,} rows", few, "s")
-            yield Measurement(f"{here}, a batch of 3 × {MANY:,} rows", many, "s")
-            marginal = 3 * (MANY - FEW) / (many - few)
-            yield Measurement(f"{here}, beyond what a batch costs", marginal, "rows/s")
+        best: dict[tuple[int, int], float] = {}
+        for _ in range(_ROUNDS):
+            for shards, rows in product(numbers, (FEW, MANY)):
+                seconds = bench.in_shards(rows, shards, batches=6)
+                best[shards, rows] = min(seconds, best.get((shards, rows), seconds))
+    for shards in numbers:
+        few, many = best[shards, FEW], best[shards, MANY]
+        here = f"{shards} shard{'s' if shards > 1 else ''} on {CORES} cores"
+        yield Measurement(f"{here}, a batch of 3 × {FEW:,} rows", few, "s")
+        yield Measurement(f"{here}, a batch of 3 × {MANY:,} rows", many, "s")
+        marginal = 3 * (MANY - FEW) / (many - few)
+        yield Measurement(f"{here}, beyond what a batch costs", marginal, "rows/s")
 
 
 # -- what follows ----------------------------------------------------------------------------------

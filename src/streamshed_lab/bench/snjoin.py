@@ -5,7 +5,8 @@ on which workloads, is said in `streamshed_lab.experiments.snjoin`. Complete joi
 streams with 100 tuples a second each: *readings* have no results with many streams, *events*
 have them with any number. *Bare SNJoin* is figure 2 of its paper on the baselines' own
 tables; SNJoin is our engine, which does more, row by row; *in bulk* it takes the tuples many at
-once, as replay does where nothing is shed (the time is that of all cores together). MJoin chooses
+once, with those that fill the window, as replay does where nothing is shed (the time is that of all
+cores together, and the timed tuples' part of the whole). MJoin chooses
 the order of its probes every 1,024 tuples; in another run with the paper's costs, an order for each
 tuple and partial results that are formed.
 

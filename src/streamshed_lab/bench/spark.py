@@ -91,7 +91,7 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
             bench = SparkBench(session, Path(folder), progress)
             if quick:
                 yield from bench.small(100, batches=8, rounds=2)  # in the first round Java is cold
-                yield from bench.exact(100_000, WINDOW, 5, {MEMORY: 5}, rounds=1)
+                yield from bench.exact(100_000, WINDOW, 5, {MEMORY: 5}, rounds=2)
                 return
             yield from bench.small(100, batches=10, rounds=2)
             yield from bench.exact(100_000, WINDOW, 8, {ROCKSDB: 6, MEMORY: 10}, rounds=2)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from streamshed.kernels.cache import FOLDERS, WRITABLE
+from streamshed.kernels.kernel_files import FOLDERS, WRITABLE
 
 Name = TypeVar("Name")
 

@@ -13,9 +13,11 @@ window is shorter and the budget with it: "a tenth of it" has 10 to 50 rows for 
 * `mixture`: half of the rows from one process, half from another, all the time.
 * `changing`: a mixture of two processes that take turns to have nine rows of ten. Each turn is as
   long as the paper's trace, and what is best in one turn is not in the next.
-* `adversarial`: what breaks policies: clumps, bursts, flashes, one heavy key, swapped keys.
+* `adversarial`: what breaks policies: clumps, bursts, flashes, one heavy key, swapped keys. So does
+  the funnel of the demonstration, under a budget of all streams together: most of its rows are of
+  sessions that never buy.
 * `real`: sources that contact four honeypots, words in the headlines of four news sites, and hosts
-  that visit four pages of a web server. The seed is then only that of the policies.
+  that visit two or four pages of a web server. The seed is then only that of the policies.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from streamshed.demo.workload import FunnelWorkload
 from streamshed_lab.experiments.existence.values import HONEYPOTS, SDSC_PAGES
 from streamshed_lab.workloads import (
+    Auctions,
     Bursts,
     ClumpedKeys,
     DailyCycle,
@@ -39,6 +43,7 @@ from streamshed_lab.workloads import (
     MixedWorkload,
     NormalWorkload,
     OneHeavyKey,
+    RepeatingSessions,
     StoppingStream,
     SwappedKeys,
     Workload,
@@ -75,7 +80,8 @@ class Setting:
         workload: what it is, in words.
         streams: makes the streams from a seed.
         window: in seconds.
-        budgets: rows of each stream.
+        budgets: rows of each stream, or of all together.
+        total: whether a budget is for all streams together.
         spread: seconds over which the appearances of a key are spread, in an existence-pattern
             workload.
     """
@@ -86,6 +92,7 @@ class Setting:
     window: float
     budgets: tuple[int, ...]
     spread: float | None = None
+    total: bool = False
 
     def __str__(self) -> str:
         return f"{self.family}: {self.workload}"
@@ -256,18 +263,36 @@ def adversarial(scale: Scale) -> list[Setting]:
         "one heavy key, 4 streams": (lambda s: OneHeavyKey(streams=4, seed=s), 200.0, (20,)),
         "flash crowd": (lambda s: FlashCrowd(seed=s), 100.0, (50, 150)),
         "heavy sessions": (lambda s: HeavySessions(seed=s), 200.0, (50, 150)),
+        "sessions that repeat": (lambda s: RepeatingSessions(seed=s), 600.0, (60, 130)),
+        "auctions": (lambda s: Auctions(seed=s), 900.0, (80, 300)),
         "daily cycle": (lambda s: DailyCycle(seed=s), 100.0, (50, 150)),
         "a stream that stops": (lambda s: StoppingStream(seed=s), 200.0, (100, 400)),
         "swapped keys": (lambda s: SwappedKeys(seed=s), 100.0, (50, 200)),
     }
+    funnels = {
+        "funnel, rows in all": FunnelWorkload(sessions=200),
+        "funnel with a burst, rows in all": FunnelWorkload(sessions=100, burst=5),
+    }
     return [
         Setting("adversarial", words, _tables_of(make), window, budgets)
         for words, (make, window, budgets) in generated.items()
+    ] + [
+        Setting("adversarial", words, partial(_funnel, workload), 600.0, (400, 4_000), total=True)
+        for words, workload in funnels.items()
     ]
 
 
 def _tables_of(make: Callable[[int], Generated]) -> Callable[[int], Streams]:
     return lambda seed: make(seed).tables()
+
+
+def _funnel(workload: FunnelWorkload, seed: int) -> Streams:
+    tables = replace(workload, seed=seed).tables()
+    names = {"session": "key", "ts": "time"}
+    return {
+        stream: table.rename_columns([names.get(name, name) for name in table.column_names])
+        for stream, table in tables.items()
+    }
 
 
 def real(scale: Scale) -> list[Setting]:
@@ -279,6 +304,7 @@ def real(scale: Scale) -> list[Setting]:
         "news headlines, 6 hours": (_headlines, 6 * hour, (50, 100, 200)),
         "news headlines, 1 day": (_headlines, day, (200, 400, 800)),
         "SDSC pages, all visits, 1 day": (_visits, day, (100, 200, 350)),
+        "SDSC, two pages, all visits, 12 hours": (_visits_of_two, 12 * hour, (20, 80)),
     }
     return [
         Setting("real", words, _whatever_the_seed(read), window, budgets)
@@ -407,6 +433,12 @@ def _headlines() -> Streams:
 
 def _visits() -> Streams:
     return page_streams(traces.weblog("sdsc"), SDSC_PAGES)
+
+
+def _visits_of_two() -> Streams:
+    """A short trace, in which half of the partners come within a twentieth of the window."""
+    visits = _visits()
+    return {page: visits[page] for page in list(visits)[:2]}
 
 
 def _whatever_the_seed(read: Callable[[], Streams]) -> Callable[[int], Streams]:

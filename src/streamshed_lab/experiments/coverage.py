@@ -29,6 +29,7 @@ from streamshed_lab.workloads import (
     DailyCycle,
     ExistenceWorkload,
     FlashKeys,
+    FunnelWorkload,
     HeavySessions,
     NormalWorkload,
     OneHeavyKey,
@@ -183,6 +184,15 @@ def _hot_late(seed: int, rows: int = 40_000) -> Tables:
     return {"a": stream(), "b": stream()}
 
 
+def _shop(seed: int) -> Tables:
+    """The streams of the demonstration, with a burst."""
+    shop = FunnelWorkload(sessions=400, minutes=25, burst=5, seed=seed).tables()
+    return {
+        name: table.select(["session", "ts"]).rename_columns(["key", "time"])
+        for name, table in shop.items()
+    }
+
+
 def _table(second: np.ndarray, **columns: np.ndarray) -> pa.Table:
     """Columns, and a time in seconds."""
     time = pa.array((np.asarray(second) * 1_000_000).astype(np.int64)).view(pa.timestamp("us"))
@@ -225,6 +235,15 @@ GENERATED = {
     ),
     "bursts": _generated(lambda s: Bursts(rate=20.0, keys=2_000, seed=s), 100.0, 200),
     "heavy sessions": _generated(lambda s: HeavySessions(rate=12.0, seed=s), 200.0, 300),
+    "clumps of 3 streams, little shed": _generated(
+        lambda s: ClumpedKeys(3, 6_000.0, 6.0, clumps=10.0, size=3.0, lasting=800.0, seed=s),
+        500.0,
+        700,
+    ),
+    "flashes, much shed": _generated(
+        lambda s: FlashKeys(seconds=6_000.0, rate=10.0, lasting=400.0, seed=s), 600.0, 80
+    ),
+    "a shop in a burst": Setting(_shop, _keyed(600.0), lambda join: join.keep(total=9_000)),
     "daily cycle": _generated(
         lambda s: DailyCycle(seconds=3_000.0, rate=25.0, keys=4_000, seed=s), 100.0, 300
     ),
@@ -270,6 +289,30 @@ def _hosts() -> Tables:
     return {"odd": rows.filter(odd), "even": rows.filter(pc.invert(odd))}
 
 
+@cache
+def _other_honeypots() -> Tables:
+    return traces.honeypot(["groucho-eu", "groucho-sydney", "groucho-sa"])
+
+
+@cache
+def _later_emails() -> Tables:
+    return {name: table.slice(100_000, 60_000) for name, table in traces.emails(330_000).items()}
+
+
+@cache
+def _papers() -> Tables:
+    return traces.news(["wapo", "lat", "usat", "npr"])
+
+
+@cache
+def _clients() -> Tables:
+    """Requests for reports of companies: every fourth apart from the others."""
+    log = traces.weblog("sec").slice(0, 40_000)
+    rows = log.select(["host", "ts"]).rename_columns(["key", "time"])
+    every = pa.array(np.arange(rows.num_rows) % 4 == 0)
+    return {"some": rows.filter(every), "others": rows.filter(pc.invert(every))}
+
+
 def _real(read: Callable[[], Tables], window: float, shed: Shed) -> Setting:
     return Setting(lambda seed: read(), _keyed(window), shed, same=True)
 
@@ -281,6 +324,12 @@ REAL = {
     "news headlines, a day": _real(_headlines, 86_400.0, _rows(400)),
     "pages of a web server, a day": _real(_pages, 86_400.0, _rows(200)),
     "hosts of a web server, an hour": _real(_hosts, 3_600.0, _rows(200)),
+    "other honeypots, 3 hours": _real(
+        _other_honeypots, 10_800.0, lambda join: join.keep(total=600)
+    ),
+    "later emails, 5 days": _real(_later_emails, 5 * 86_400.0, _rows(150)),
+    "news headlines of 4 papers, 3 days": _real(_papers, 3 * 86_400.0, _rows(300)),
+    "requests, one in four, 3 hours": _real(_clients, 3 * 3_600.0, _rows(100)),
 }
 """Real traces; seeds are those of the samples alone."""
 

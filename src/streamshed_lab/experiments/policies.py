@@ -200,7 +200,7 @@ def _runs(setting: Setting, seed: int, patience: float, repeats: int) -> list[Ro
     exact = joined.count(streams).results
     runs = []
     for rows in setting.budgets:
-        budgeted = joined.keep(rows=rows)
+        budgeted = joined.keep(total=rows) if setting.total else joined.keep(rows=rows)
         kept = {
             policy: budgeted.shed(policy).count(streams).results
             for policy in fitting(budgeted, streams)

@@ -6,6 +6,7 @@ same for the same seed.
 
 from streamshed.demo.workload import FunnelWorkload
 from streamshed_lab.workloads.adversarial import (
+    Auctions,
     Bursts,
     ClumpedKeys,
     DailyCycle,
@@ -13,6 +14,7 @@ from streamshed_lab.workloads.adversarial import (
     FlashKeys,
     HeavySessions,
     OneHeavyKey,
+    RepeatingSessions,
     StoppingStream,
     SwappedKeys,
 )
@@ -35,6 +37,7 @@ from streamshed_lab.workloads.weblog import (
 from streamshed_lab.workloads.zipf import ZipfWorkload
 
 __all__ = [
+    "Auctions",
     "Bursts",
     "ClumpedKeys",
     "DailyCycle",
@@ -50,6 +53,7 @@ __all__ = [
     "NormalWorkload",
     "OneHeavyKey",
     "RegionWorkload",
+    "RepeatingSessions",
     "SensorWorkload",
     "StarExample",
     "StarWorkload",

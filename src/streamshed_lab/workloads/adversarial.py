@@ -12,6 +12,8 @@ Most have *passers-by*, keys that come for a moment, and something else that mak
 * `OneHeavyKey`: one key makes nearly all results, from a small part of the rows.
 * `FlashCrowd`: now and then a new key becomes the most popular of all within a window.
 * `HeavySessions`: sessions whose lengths have a heavy tail.
+* `RepeatingSessions`: sessions of some minutes, whose rows repeat in a stream, in a long window.
+* `Auctions`: many bids, more and more of them towards the end, and one row that closes the key.
 * `DailyCycle`: rates and popular keys follow the hour of the day, each stream with its own phase.
 * `StoppingStream`: a stream stops for several windows, and returns.
 * `SwappedKeys`: popular keys become rare and rare ones popular, again and again.
@@ -325,6 +327,78 @@ class HeavySessions:
             key = np.repeat(np.arange(count), rows)
             found.append([(begins[key] + random.random(len(key)) * lasts[key], key)])
         return _named(found, self.seconds)
+
+
+@dataclass(frozen=True)
+class RepeatingSessions:
+    """Sessions whose rows repeat in a stream, and which end long before the window does.
+
+    Attributes:
+        streams: how many.
+        seconds: the length of the trace.
+        sessions: how many there are.
+        lasting: the median of their lengths in seconds, which are lognormal.
+        again: further rows of a session in each stream, on average.
+        seed: of all randomness.
+    """
+
+    streams: int = 3
+    seconds: float = 20_000.0
+    sessions: int = 6_000
+    lasting: float = 120.0
+    again: float = 0.3
+    seed: int = 0
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Generate the streams."""
+        random = np.random.default_rng([self.seed, 17])
+        begins = random.uniform(0.0, self.seconds, self.sessions)
+        lasts = self.lasting * np.exp(random.normal(size=self.sessions))
+        found: list[list[Rows]] = []
+        for _ in range(self.streams):
+            key = np.repeat(np.arange(self.sessions), 1 + random.poisson(self.again, self.sessions))
+            found.append([(begins[key] + random.random(len(key)) * lasts[key], key)])
+        return _named(found, self.seconds)
+
+
+@dataclass(frozen=True)
+class Auctions:
+    """Offers, their bids and their sales: a sale closes its key, and not every offer has one.
+
+    Attributes:
+        seconds: the length of the trace.
+        auctions: how many there are.
+        shortest: seconds that an auction lasts at least.
+        longest: seconds that one lasts at most.
+        tail: the exponent of the Pareto distribution of bids.
+        sold: the part of auctions that end with a sale.
+        seed: of all randomness.
+    """
+
+    seconds: float = 20_000.0
+    auctions: int = 700
+    shortest: float = 50.0
+    longest: float = 900.0
+    tail: float = 1.0
+    sold: float = 0.5
+    seed: int = 0
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Generate the streams: offers, bids, sales."""
+        random = np.random.default_rng([self.seed, 18])
+        offer = np.arange(self.auctions)
+        begins = random.uniform(0.0, self.seconds, self.auctions)
+        lasts = random.uniform(self.shortest, self.longest, self.auctions)
+        bids = np.clip(6 * random.pareto(self.tail, self.auctions) + 1, 1, 400).astype(np.int64)
+        bid = np.repeat(offer, bids)
+        late = random.beta(3.0, 1.0, len(bid))
+        sale = offer[random.random(self.auctions) < self.sold]
+        rows: list[Rows] = [
+            (begins, offer),
+            (begins[bid] + late * lasts[bid], bid),
+            (begins[sale] + lasts[sale], sale),
+        ]
+        return _named([[of_stream] for of_stream in rows], self.seconds)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def test_a_kernel_is_as_wide_as_its_time_and_stands_on_its_caller() -> None:
 
 def test_the_kernels_of_a_loop_are_found() -> None:
     found = {one.partition(":")[0] for one in titles(flame_graph("keyed", "in bulk"))}
-    assert {"all", "engine.bulk.probe_part", "engine.bulk._key_number"} <= found
+    assert {"all", "engine.bulk.probe.probe_part", "engine.bulk.probe._key_number"} <= found
 
 
 def test_what_cannot_be_drawn_says_so() -> None:

@@ -99,7 +99,7 @@ def test_a_trace_that_is_not_there_is_named(papers_only, monkeypatch):
         "news headlines, 6 hours",
         "news headlines, 1 day",
     }
-    assert len(found.left_out) == 3
+    assert len(found.left_out) == 4
     assert "no trace at" in found.left_out["real: honeypots, all contacts, 1 hour"]
     assert any(line.startswith("left out, real: SDSC pages") for line in said)
     assert "Left out, real: SDSC pages" in experiment.cells_page(found)

@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from streamshed_lab.workloads import (
+    Auctions,
     Bursts,
     ClumpedKeys,
     DailyCycle,
@@ -13,6 +14,7 @@ from streamshed_lab.workloads import (
     FlashKeys,
     HeavySessions,
     OneHeavyKey,
+    RepeatingSessions,
     StoppingStream,
     SwappedKeys,
     Workload,
@@ -26,6 +28,7 @@ ALL = [
     FlashKeys,
     HeavySessions,
     OneHeavyKey,
+    RepeatingSessions,
     StoppingStream,
     SwappedKeys,
 ]
@@ -51,3 +54,12 @@ def test_one_heavy_key_has_few_rows_and_bursts_are_fast() -> None:
         seconds = pc.floor(pc.divide(rows["time"].cast("int64"), 1_000_000))
         busiest = pc.max(pc.value_counts(seconds).field("counts")).as_py()
         assert busiest > 5 * rows.num_rows / 2_000
+
+
+def test_a_sale_closes_an_auction() -> None:
+    offers, bids, sales = Auctions(seed=3).tables().values()
+    assert offers.num_rows == 700
+    closed = dict(zip(sales["key"].to_pylist(), sales["time"].to_pylist(), strict=True))
+    assert 300 < len(closed) < 400
+    for key, time in zip(bids["key"].to_pylist(), bids["time"].to_pylist(), strict=True):
+        assert key not in closed or time <= closed[key]

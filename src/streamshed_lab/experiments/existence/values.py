@@ -43,6 +43,8 @@ SDSC_PAGES = {
 }
 
 AS_SAID = "variance, memory and window as said"
+BY_RATIO, BY_CHART = "by how many times", "as a chart shows it"
+"""How far apart numbers of results are."""
 HONEYPOTS = ["groucho-norcal", "groucho-sydney", "groucho-sa", "zeppo-norcal"]
 
 
@@ -102,6 +104,20 @@ def figure_10(scale: Scale, report: Report) -> list[Claim]:
     def gap(name: str, width: float, by: Variant) -> float:
         return mean[name, width, by.ep] * (lead(name, width, by) - 1)
 
+    def close(how: str, name: str, by: Variant) -> bool:
+        """Whether the two are similar where values are spread most."""
+        width = max(widths[name])
+        if how == BY_RATIO:
+            return 2 / 3 <= lead(name, width, by) <= 1.5
+        top = max(mean[name, w, p] for w in widths[name] for p in (by.frequency, "output", by.ep))
+        return abs(gap(name, width, by)) <= top / 5
+
+    similar = {
+        Reading((*said.said, ("similar", how))): (how, *key)
+        for how in (BY_RATIO, BY_CHART)
+        for said, key in settings.items()
+    }
+
     return [
         judge(
             "10",
@@ -140,15 +156,13 @@ def figure_10(scale: Scale, report: Report) -> list[Claim]:
                 for r, w in widths.items()
             )
             + ".",
-            tried(
-                settings,
-                HERE,
-                BOTH,
-                lambda at, v: 2 / 3 <= lead(at[0], max(widths[at[0]]), v) <= 1.5,
-            ),
+            tried(similar, HERE, BOTH, lambda at, v: close(at[0], at[1], v)),
             "Fewer results make a smaller difference, but keeping the values near the mean pays at "
-            "every variance tried.",
-            "Similar is taken as: less than half as many again, on either side.",
+            "every variance tried. (At the paper's sizes all make more than a thousand million "
+            "results, which nobody counts one by one: what its chart shows is not known.) As a "
+            "chart shows it was tried after the other had failed.",
+            "Similar is taken as: less than half as many again, on either side; or, as a chart "
+            "shows it, apart by no more than a fifth of the most results in it.",
         ),
     ]
 

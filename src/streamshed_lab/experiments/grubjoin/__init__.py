@@ -13,6 +13,9 @@ correlation-aware CPU load shedding*. Where the paper is silent, this was decide
 * **The cost of conditions** (table II): a comparison costs so much, or its condition is evaluated
   so often, which costs what that takes here.
 * **Lags and deviations** of the fourth and fifth stream (figures 13 and 15): 10 and 12 s, 50.
+* **Buffers** (section III-B) are a queue for each stream: how a row goes through windows is decided
+  when it is taken. Without one, as the engine is by itself, it is decided when the row comes, and
+  only who is dropped follows from the work (`decided`): both in figures 11, 13 and 16.
 * **The throttle** is set anew by the work done (here), or by the rows processed in time alone, as
   section III-A has it (`by rows`): both in figures 11 and 16.
 * **Runs** are a minute; the first 20 seconds do not count. Buffers hold 10 rows unless said.

@@ -207,7 +207,7 @@ QUICK = Scale(
     rates=(75, 100, 200),
     parts=(1.0, 2.0, 5.0),
     intervals=(0.5, 3.0, 8.0),
-    videos=2,
+    videos=1,
     brute=(10,),
     shed=(0.0, 0.2, 0.3, 0.35, 0.5, 0.7, 0.9),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,8 +17,8 @@ from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_operator
 from streamshed.engine.gate.harvest_fractions import Directions
 from streamshed.engine.gate.random_drop import best_rates
+from streamshed.engine.gate.throttle import Controller
 from streamshed.engine.gate.throttle_state import (
-    BUSY_UNTIL,
     CAPACITY,
     NEXT_DUE,
     POPPED,
@@ -68,7 +67,11 @@ def epsilon_join(streams: Sequence[str]) -> ss.Join:
 
 
 def watched(
-    join: ss.Join, tables: Mapping[str, pa.Table], edges: Sequence[float], afresh: bool = False
+    join: ss.Join,
+    tables: Mapping[str, pa.Table],
+    edges: Sequence[float],
+    afresh: bool = False,
+    unbounded: bool = False,
 ) -> list[Span]:
     """Run a join, and say what it has done between times.
 
@@ -77,6 +80,7 @@ def watched(
         tables: the streams, in the order of time.
         edges: the times, in seconds; the first span begins with the first of them.
         afresh: whether it then begins with a throttle of 1 again.
+        unbounded: whether it has time for all until then, so that nobody waits.
     """
     plan = join.plan({name: table.schema for name, table in tables.items()})
     operator: Operator = build_operator(plan, whole=False)
@@ -86,13 +90,20 @@ def watched(
     batch = merged(parts)
     cuts = np.searchsorted(batch.time, [edge * SECOND for edge in edges])
     states, start = [], 0
+    throttle, allowed = operator.throttle, np.inf
+    if throttle is not None and unbounded:
+        allowed = float(throttle.state.pace[CAPACITY])
+        throttle.state.pace[CAPACITY] = np.inf
     for cut in cuts:
         piece = Batch._make(column[start:cut] for column in batch)
         for _ in operator.process(piece):
             pass
         states.append(_state(operator))
-        if afresh and start == 0 and isinstance(operator, Operator) and operator.throttle:
-            operator.throttle.state.pace[THROTTLE] = 1.0
+        if throttle is not None and start == 0:
+            if afresh:
+                throttle.state.pace[THROTTLE] = 1.0
+            if unbounded:
+                _bound(throttle, allowed, round(edges[0] * SECOND))
         start = cut
     return [
         Span(
@@ -106,86 +117,19 @@ def watched(
     ]
 
 
+def _bound(throttle: Controller, allowed: float, time: int) -> None:
+    """Bound the work of a join from a time on, as if it had not been looked at before."""
+    state = throttle.state
+    state.pace[[SPENT, TAKEN]] = 0.0
+    state.pace[CAPACITY] = allowed
+    state.told.reshape(-1, TOLD)[:, [PUSHED, POPPED]] = 0
+    state.steps[NEXT_DUE] = time + throttle.throttle.every
+
+
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     """A table as one batch; one without rows, which has none, as a batch without rows."""
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else no_rows(table.schema)
-
-
-def taken_in_turn(
-    join: ss.Join, tables: Mapping[str, pa.Table], start: float, end: float, buffer: int
-) -> Span:
-    """What is done from a time to another where rows really wait, and begins with a throttle of 1.
-
-    Section III-B has buffers in front of the join: how a row goes through windows, and so what it
-    costs, is decided when it is taken, by the throttle as it is then; the engine decides it when
-    the row comes. Here rows are handed to the engine when it is their turn, one by one. Until the
-    start they are processed as usual.
-
-    Args:
-        join: with a throttle by comparisons.
-        tables: the streams, in the order of time.
-        start: in seconds.
-        end: in seconds.
-        buffer: rows of each stream that may wait.
-    """
-    plan = join.plan({name: table.schema for name, table in tables.items()})
-    operator: Operator = build_operator(plan, whole=False)
-    throttle = operator.throttle
-    assert throttle is not None
-    parts = [
-        operator.read(position, _one_batch(table)) for position, table in enumerate(tables.values())
-    ]
-    batch = merged(parts)
-    first, last = np.searchsorted(batch.time, [start * SECOND, end * SECOND]).tolist()
-    for _ in operator.process(Batch._make(column[:first] for column in batch)):
-        pass
-    state, every = throttle.state, throttle.throttle.every
-    told = state.told.reshape(-1, TOLD)
-    state.pace[THROTTLE], state.pace[[SPENT, TAKEN]] = 1.0, 0.0
-    told[:, [PUSHED, POPPED]] = 0
-    before, due = _state(operator), round(start * SECOND) + every
-    came, begun = np.zeros(len(tables), np.int64), np.zeros(len(tables), np.int64)
-    waiting: deque[int] = deque()
-    queued = np.zeros(len(tables), np.int64)
-    free_at, dropped = float(start * SECOND), 0
-
-    def take(row: int) -> None:
-        nonlocal free_at, due
-        now = max(free_at, float(batch.time[row]))
-        state.steps[NEXT_DUE] = np.iinfo(np.int64).max
-        if now >= due:
-            told[:, PUSHED], told[:, POPPED] = came, begun
-            came[:], begun[:] = 0, 0
-            state.steps[NEXT_DUE] = batch.time[row]
-            due += every * (1 + int(now - due) // every)
-        begun[batch.stream[row]] += 1
-        state.pace[BUSY_UNTIL] = -np.inf
-        done = throttle.work
-        for _ in operator.process(Batch._make(column[row : row + 1] for column in batch)):
-            pass
-        free_at = now + (throttle.work - done) / state.pace[CAPACITY]
-
-    for row in range(first, last):
-        while waiting and free_at <= batch.time[row]:
-            queued[batch.stream[waiting[0]]] -= 1
-            take(waiting.popleft())
-        came[batch.stream[row]] += 1
-        if not waiting and free_at <= batch.time[row]:
-            take(row)
-        elif queued[batch.stream[row]] < buffer:
-            queued[batch.stream[row]] += 1
-            waiting.append(row)
-        else:
-            dropped += 1
-    after = _state(operator)
-    return Span(
-        results=after.results - before.results,
-        comparisons=after.comparisons - before.comparisons,
-        arrived=last - first,
-        shed=dropped,
-        throttle=after.throttle,
-    )
 
 
 def _state(operator: Operator) -> Span:
