@@ -130,7 +130,7 @@ def test_what_a_session_refuses() -> None:
     session = TWO.open(SCHEMAS)
     rows = stream(1, 5)
     for say, words in [
-        (lambda: session.push(rows), r"by position.*'a', 'b'.*push\(a=…\)"),
+        (lambda: session.push(rows), r"by position.*'a', 'b'.*push\(a=…, b=…\)"),
         (lambda: session.push({"a": rows}, b=rows), "both by position and by name"),
         (
             lambda: session.push(dict.fromkeys("ab", rows.to_reader())),

@@ -100,6 +100,21 @@ def test_an_error_in_a_shard_ends_the_join() -> None:
         join.replay(a=pa.Table.from_batches([good]), b=pa.Table.from_batches([bad]), shards=2)
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_error_in_a_shard_says_which_row_of_the_input_it_is(shards: int) -> None:
+    """Whatever was read at once, and whichever shard the rows before it went to."""
+    from streamshed import replay
+    from streamshed.join import spec_of
+
+    numbers = np.arange(90)
+    good = pa.table({"k": numbers % 7, "v": numbers / 2, "ts": numbers})
+    values = np.where(numbers == 71, np.nan, numbers / 2)
+    bad = good.set_column(1, "v", pa.array(values))
+    join = ss.join("a", "b").on("k", ss.near("v", 1.0)).within(5, time="ts")
+    with pytest.raises(ss.InputError, match="stream 'b', column 'v', row 71: nan"):
+        replay.count(spec_of(join), {"a": good, "b": bad}, "arrival", chunk=20, shards=shards)
+
+
 def test_rows_of_a_key_are_in_one_shard_whatever_the_seed() -> None:
     table = pa.record_batch({"k": np.arange(10_000) % 500, "ts": np.arange(10_000)})
     join = ss.join("a", "b").on("k").within(5, time="ts")

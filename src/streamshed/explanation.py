@@ -208,9 +208,12 @@ def _policy(plan: Plan, named: bool) -> str:
 def _queue(plan: Plan) -> str:
     if plan.queue is None:
         return ""
-    speed = 1 / (plan.queue.gap * plan.queue.second)
     each = " of each stream" if plan.queue.per_stream else ""
-    return f"{_number(speed)} rows a second are taken; up to {_rows(plan.queue.rows)}{each} wait"
+    waiting = f"up to {_rows(plan.queue.rows)}{each} wait"
+    if plan.queue.by_work:
+        return f"rows are taken when the work for those before is done; {waiting}"
+    speed = 1 / (plan.queue.gap * plan.queue.second)
+    return f"{_number(speed)} rows a second are taken; {waiting}"
 
 
 def _throttle(plan: Plan) -> str:

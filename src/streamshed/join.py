@@ -111,7 +111,7 @@ class Join(Limited):
         if keys and not by_stream and are_equalities(keys, names):
             if pairwise is not None:
                 raise SpecError(
-                    f".on(): equalities between pairs cannot be combined with {pairwise} yet; "
+                    f".on(): equalities between pairs cannot be combined with {pairwise}; "
                     "name a key that all streams share, as in .on('k', …), or leave one of them out"
                 )
             condition = Equalities.of(keys, names)
@@ -168,7 +168,7 @@ time='ts')
             )
         if names.by is None and ahead is not None:
             raise SpecError(
-                f"{method}: `ahead` is {ahead!r}, but it is for streams told apart by a column; "
+                f"{method}: `ahead` is {ahead!r}, but it is for streams named by a column; "
                 "leave it out: with clock='min' a row that is ahead of all other streams moves no "
                 "clock"
             )
@@ -434,7 +434,7 @@ time='ts')
             >>> join(by="sensor").on("room").last(100).select("members.heat")
             join(by='sensor').on('room').last(100).select('members.heat')
         """
-        return self._with(selection=Selection.of(columns, self._spec.told_apart()))
+        return self._with(selection=Selection.of(columns, self._spec.result_names()))
 
     def aggregate(
         self,
@@ -473,7 +473,7 @@ time='ts')
             >>> averages.replay(a=rows, b=rows).table["average"].to_pylist()
             [23.333333333333332]
         """
-        names = self._spec.told_apart()
+        names = self._spec.result_names()
         return self._with(
             aggregation=Aggregation.of(
                 column, names, over=over, every=every, quantiles=quantiles, wait=wait

@@ -143,12 +143,16 @@ class Limited(Running):
     def queue(self, *, rows: int, per: Literal["join", "stream"] = "join") -> Self:
         """Set how many rows may wait that arrive faster than the join takes them; see `throttle`.
 
+        With `throttle(rows_per_second=…)` rows are taken at that rate. With a throttle by work a
+        row is taken when the work for those before it is done, and what it is compared with is
+        decided then, not when it arrives.
+
         Args:
             rows: The most rows that may wait. If there are more, the queue sheds the one that the
                 policy ranks lowest, or any at random if the policy is `random` or makes a sample.
             per: `"stream"` gives each stream a queue of so many rows, and lets the streams take
                 turns, which is not the order of time: allow for that with `within(…, late=…)`.
-                `"join"` lets all share one.
+                (With a throttle by work they take no turns.) `"join"` lets all share one.
 
         Example:
             >>> from streamshed import join
@@ -199,7 +203,7 @@ class Limited(Running):
             boost: Maximum growth of the work per adaptation.
             sample: The share of arriving rows from which the join learns where results are found.
             buffer: How many rows of each stream may wait while others are processed; more are
-                dropped.
+                dropped. It does not apply with a `queue`, where rows really wait.
             dropping: Drop rows at random instead, at the best rates: the baseline.
             conserve: Also evict stored rows that no arriving row will be compared with.
             rule: How the share of the full work is adapted: `"work"` compares the work done with

@@ -75,7 +75,7 @@ class Running:
             match     rows with equal keys (a.k = b.k), found in a hash table
             ...
         """
-        given = self._named_inputs(data, more, streams, "explain")
+        given = named_inputs(self._spec, data, more, streams, "explain")
         explanation: Explanation = importlib.import_module("streamshed.explanation").explain(
             *with_table(self._spec, given), shards
         )
@@ -106,7 +106,7 @@ class Running:
                 part of the budget, and makes what a shard makes on Spark.
             streams: Or the input of each stream.
         """
-        given = self._named_inputs(data, more, streams, "replay")
+        given = named_inputs(self._spec, data, more, streams, "replay")
         runtime = importlib.import_module("streamshed.replay")
         result: Replay = runtime.replay(*with_table(self._spec, given), order, shards)
         return result
@@ -131,7 +131,7 @@ class Running:
             shards: The number of shards; see `replay`.
             streams: Or the input of each stream.
         """
-        given = self._named_inputs(data, more, streams, "replay_batches")
+        given = named_inputs(self._spec, data, more, streams, "replay_batches")
         runtime = importlib.import_module("streamshed.replay")
         batches: Batches = runtime.replay_batches(*with_table(self._spec, given), order, shards)
         return batches
@@ -154,7 +154,7 @@ class Running:
             shards: The number of shards; see `replay`.
             streams: Or the input of each stream.
         """
-        given = self._named_inputs(data, more, streams, "count")
+        given = named_inputs(self._spec, data, more, streams, "count")
         runtime = importlib.import_module("streamshed.replay")
         ledger: Ledger = runtime.count(*with_table(self._spec, given), order, shards=shards)
         return ledger
@@ -197,7 +197,7 @@ class Running:
             >>> tuned.join.shed("random") == tuned.join
             True
         """
-        given = self._named_inputs(data, more, streams, "tune")
+        given = named_inputs(self._spec, data, more, streams, "tune")
         tuned: Tuning = importlib.import_module("streamshed.tuning").tune(
             self._spec, given, recall, policies, budgets, sample, order, sampled
         )
@@ -264,40 +264,54 @@ class Running:
             streams: Or the DataFrame of each stream. If others stream, a DataFrame that does not,
                 or what `table` returns, is a table whose rows match at any time.
         """
-        given = _with_frames_as_tables(self._named_inputs(data, more, streams, "stream"))
+        given = _with_frames_as_tables(named_inputs(self._spec, data, more, streams, "stream"))
         runtime = importlib.import_module("streamshed.spark.streaming")
         frame: DataFrame = runtime.stream(
             *with_table(self._spec, given), shards, late_to, rates, resume
         )
         return frame
 
-    def _named_inputs(
-        self, data: Any, more: Sequence[Any], streams: Mapping[str, Any], method: str
-    ) -> Mapping[str, Any]:
-        """The inputs by stream, however they were given."""
-        spec = self._spec
-        named = ", ".join(f"{stream}=…" for stream in spec.streams[:3])
-        remedy = f"name each, as in {method}({named})"
-        if spec.by is not None:
-            remedy = f"give the one whose column {spec.by!r} names the streams"
-        if more:
-            raise InputError(
-                f"{method}(): {1 + len(more)} inputs were given by position, which does not say "
-                f"which stream each is of; {remedy}"
-            )
-        if data is not None and streams:
-            raise InputError(
-                f"{method}(): inputs were given both by position and by name; {remedy}, or give "
-                "one mapping by position"
-            )
-        if data is None or isinstance(data, Mapping):
-            return streams if data is None else data
-        if spec.by is None:
-            raise InputError(
-                f"{method}(): one input was given by position, but the join has the streams "
-                f"{listed(spec.streams)}; {remedy}"
-            )
-        return {"input": data}
+
+def named_inputs(
+    spec: Spec,
+    data: Any,
+    more: Sequence[Any],
+    streams: Mapping[str, Any],
+    method: str,
+    only: str = "input",
+) -> Mapping[str, Any]:
+    """The inputs by stream, however they were given.
+
+    Args:
+        spec: the join.
+        data: what was given by position: the one input, or a mapping.
+        more: what else was given by position.
+        streams: what was given by name.
+        method: to which it was given, as it shall stand in a message.
+        only: the name of the one input, with `join(by=...)`.
+    """
+    named = ", ".join(f"{stream}=…" for stream in spec.streams[:3])
+    remedy = f"name each, as in {method}({named})"
+    if spec.by is not None:
+        remedy = f"give the one whose column {spec.by!r} names the streams"
+    if more:
+        raise InputError(
+            f"{method}(): {1 + len(more)} inputs were given by position, which does not say "
+            f"which stream each is of; {remedy}"
+        )
+    if data is not None and streams:
+        raise InputError(
+            f"{method}(): inputs were given both by position and by name; {remedy}, or give "
+            "one mapping by position"
+        )
+    if data is None or isinstance(data, Mapping):
+        return streams if data is None else data
+    if spec.by is None:
+        raise InputError(
+            f"{method}(): one input was given by position, but the join has the streams "
+            f"{listed(spec.streams)}; {remedy}"
+        )
+    return {only: data}
 
 
 def with_table(spec: Spec, data: Mapping[str, Any]) -> tuple[Spec, Mapping[str, Any]]:

@@ -16,13 +16,14 @@ from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
 from streamshed.engine.operator import Block, Late, Operator
 from streamshed.engine.results import result_schema
-from streamshed.errors import InputError, SpecError, StateError, listed, suggestion
+from streamshed.errors import InputError, StateError, listed, suggestion
 from streamshed.ledger import Ledger
 from streamshed.plan.capabilities import check_runtime
 from streamshed.plan.plan import StreamPlan
 from streamshed.plan.resolve import make_plan
 from streamshed.relations import Table
-from streamshed.sources import check_shared, open_source, without_views
+from streamshed.running import named_inputs
+from streamshed.sources import check_order, check_shared, open_source, without_views
 from streamshed.spec import Spec
 
 logger = logging.getLogger("streamshed")
@@ -100,12 +101,9 @@ class Session:
             streams: Or the rows of each stream; streams without new rows may be left out.
         """
         self._running()
-        if order not in ("time", "arrival"):
-            raise SpecError(
-                f"push(): `order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, "
-                "give the rows in a mapping, as in push({'order': …})"
-            )
-        given = self._given(data, streams)
+        check_order(order, "push")
+        only = self._plan.streams[0].name
+        given = named_inputs(self._spec, data, (), streams, "push", only)
         check_shared(given)
         self._refresh()
         operator = self._running()
@@ -198,23 +196,6 @@ class Session:
             )
             return
         self._plan = plan
-
-    def _given(self, data: Any, streams: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The rows by stream, however they were given."""
-        names = list(self._positions)
-        if data is not None and streams:
-            raise InputError(
-                "push(): rows were given both by position and by name; name each stream, as in "
-                f"push({names[0]}=…), or give one mapping"
-            )
-        if data is None or isinstance(data, Mapping):
-            return streams if data is None else data
-        if self._plan.by is None:
-            raise InputError(
-                f"push(): rows were given by position, but the join has the streams "
-                f"{listed(names)}; name each, as in push({names[0]}=…)"
-            )
-        return {names[0]: data}
 
     def _position(self, name: str) -> int:
         if name not in self._positions:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamshed.database import Postgres
-from streamshed.errors import InputError
+from streamshed.errors import InputError, SpecError
 
 _BATCH = 1 << 16
 
@@ -101,6 +101,15 @@ def reread(data: Any) -> Any:
 
 def _is_of_spark(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pyspark" and hasattr(data, "toArrow")
+
+
+def check_order(order: object, method: str) -> None:
+    """Refuse an order of rows that there is not."""
+    if order not in ("time", "arrival"):
+        raise SpecError(
+            f"{method}(): `order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, "
+            f"give the inputs in a mapping, as in {method}({{'order': …}})"
+        )
 
 
 def check_shared(data: Mapping[str, Any]) -> None:

@@ -277,7 +277,7 @@ class Spec:
         """The streams, for reading arguments about them."""
         return Names(self.streams, self.by)
 
-    def told_apart(self) -> Names:
+    def result_names(self) -> Names:
         """Whatever has a column of its own in results: the streams, and the relation."""
         if self.through_relation is None:
             return self.names()
@@ -287,7 +287,7 @@ class Spec:
         """The key columns of a stream: as named, or else named as those of the relation."""
         if self.condition is not None:
             return self.condition.columns_for(stream)
-        return self.met_by(stream)
+        return self.relation_columns(stream)
 
     def graph(self) -> Equalities | None:
         """The equalities between streams, unless they come down to one key shared by all."""
@@ -300,7 +300,7 @@ class Spec:
         graph = self.graph()
         return () if graph is None else graph.attributes_of(stream)
 
-    def met_by(self, stream: str) -> tuple[str, ...]:
+    def relation_columns(self, stream: str) -> tuple[str, ...]:
         """The columns of the relation that a stream's key equals."""
         if self.through_relation is None:
             return ()

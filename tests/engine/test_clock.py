@@ -123,5 +123,5 @@ def test_what_the_partitions_of_an_input_agree_on(times, newest, agreed):
 def test_it_is_said_and_refused_in_words():
     said = BY.within("5 minutes", time="ts", ahead="1 hour")
     assert repr(said).endswith(".within('5 minutes', time='ts', ahead='1 hour')")
-    with pytest.raises(ss.SpecError, match=r"`ahead` is '1 h'.*told apart by a column"):
+    with pytest.raises(ss.SpecError, match=r"`ahead` is '1 h'.*named by a column"):
         ss.join("a", "b").on("k").within(5, time="ts", ahead="1 h")

@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from streamshed.engine.allocation import first_shape
-from streamshed.engine.bulk import Bulk, joins_at_once
-from streamshed.engine.bulk_graph import GraphBulk
+from streamshed.engine.bulk.bulk import joins_at_once
+from streamshed.engine.bulk.by_equalities import GraphBulk
+from streamshed.engine.bulk.by_key import KeyBulk
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.gate.spill import DiskSpill
 from streamshed.engine.ingest import Ingest
@@ -61,7 +62,7 @@ def build_bulk_operator(plan: Plan, whole: bool = True) -> Operator:
     """
     join = build_operator(plan, whole)
     if joins_at_once(plan):
-        join.bulk = GraphBulk(join) if plan.graph else Bulk(join)
+        join.bulk = GraphBulk(join) if plan.graph else KeyBulk(join)
     return join
 
 

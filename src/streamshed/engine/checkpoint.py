@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 10
+VERSION = 11
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
 TIME = "__time"
@@ -56,7 +56,7 @@ class Head:
 
     @property
     def names(self) -> dict[Any, int]:
-        """The streams told apart by a column that are known, and their numbers."""
+        """The streams named by a column that are known, and their numbers."""
         return _names_in(self.arrays) if NUMBERS in self.arrays else {}
 
     def names_alone(self) -> Head:

@@ -34,14 +34,14 @@ class Compaction:
 
 
 def compact_segments(
-    rows: npt.NDArray[Any], inputs: Sequence[Payload], told_apart: bool, whole: bool
+    rows: npt.NDArray[Any], inputs: Sequence[Payload], one_input: bool, whole: bool
 ) -> list[Compaction]:
     """Let go of all users' rows but those of stored rows, whose places are put right.
 
     Args:
         rows: the rows of the core that are or were in use.
         inputs: the users' rows of each input.
-        told_apart: whether a single input holds the rows of all streams.
+        one_input: whether a single input holds the rows of all streams.
         whole: put all rows of an input together in one new segment.
     """
     numbers = [np.array(sorted(payload.segments), np.int64) for payload in inputs]
@@ -56,7 +56,7 @@ def compact_segments(
         np.int64,
     )
     counts = np.zeros(ends[-1], np.int64)
-    _count(rows, told_apart, first, counts)
+    _count(rows, one_input, first, counts)
 
     moves = np.zeros(ends[-1], np.bool_)
     start = np.zeros(ends[-1], np.int64)
@@ -69,7 +69,7 @@ def compact_segments(
                 flagged += payload.segments[name].num_rows
     flags = np.zeros(flagged, np.bool_)
     moving = np.empty(int(counts[moves].sum()), np.int64)
-    _sort_out(rows, told_apart, first, moves, start, flags, moving)
+    _sort_out(rows, one_input, first, moves, start, flags, moving)
 
     moved = np.empty(len(moving), np.int64)
     rank = np.empty(flagged, np.int64)
@@ -92,37 +92,37 @@ def compact_segments(
             payload.sealed[new] = size
         changes.append(Compaction(new, moved[filled : filled + size], removed))
         filled += size
-    _move(rows, told_apart, first, start, rank, number, begin, moving, moved)
+    _move(rows, one_input, first, start, rank, number, begin, moving, moved)
     return changes
 
 
 @kernel
-def _segment_of(rows, row, told_apart, first):  # type: ignore[no-untyped-def]
+def _segment_of(rows, row, one_input, first):  # type: ignore[no-untyped-def]
     """The index of the segment that holds a row; negative if its input keeps nothing."""
-    origin = 0 if told_apart else rows[row].stream
+    origin = 0 if one_input else rows[row].stream
     if first[origin] == _KEEPS_NOTHING:
         return np.int64(NONE)
     return first[origin] + (rows[row].payload >> PLACE_BITS)
 
 
 @loop
-def _count(rows, told_apart, first, counts):  # type: ignore[no-untyped-def]
+def _count(rows, one_input, first, counts):  # type: ignore[no-untyped-def]
     """Count the stored rows of each segment."""
     for row in range(rows.size):
         if rows[row].arrival != NONE:
-            index = _segment_of(rows, row, told_apart, first)
+            index = _segment_of(rows, row, one_input, first)
             if index >= 0:
                 counts[index] += 1
 
 
 @loop
-def _sort_out(rows, told_apart, first, moves, start, flags, moving):  # type: ignore[no-untyped-def]
+def _sort_out(rows, one_input, first, moves, start, flags, moving):  # type: ignore[no-untyped-def]
     """Flag and list the stored rows that move."""
     filled = 0
     for row in range(rows.size):
         if rows[row].arrival == NONE:
             continue
-        index = _segment_of(rows, row, told_apart, first)
+        index = _segment_of(rows, row, one_input, first)
         if index >= 0 and moves[index]:
             flags[start[index] + (rows[row].payload & PLACE_OFFSET)] = True
             moving[filled] = row
@@ -130,12 +130,12 @@ def _sort_out(rows, told_apart, first, moves, start, flags, moving):  # type: ig
 
 
 @loop
-def _move(rows, told_apart, first, start, rank, number, begin, moving, moved):  # type: ignore[no-untyped-def]
+def _move(rows, one_input, first, start, rank, number, begin, moving, moved):  # type: ignore[no-untyped-def]
     """Tell the rows that moved where they are now, and list them in that order."""
     for i in range(moving.size):
         row = moving[i]
-        origin = 0 if told_apart else rows[row].stream
-        index = _segment_of(rows, row, told_apart, first)
+        origin = 0 if one_input else rows[row].stream
+        index = _segment_of(rows, row, one_input, first)
         offset = rank[start[index] + (rows[row].payload & PLACE_OFFSET)]
         rows[row].payload = (number[origin] << PLACE_BITS) + offset
         moved[begin[origin] + offset] = row

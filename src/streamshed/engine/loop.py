@@ -118,7 +118,7 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
             i = cursor[NEXT]
             if i == size:
                 break
-            at, come = take_next(queue, policy, loss, core, batch, i)
+            at, come = take_next(queue, throttle, policy, loss, core, batch, i)
             cursor[NEXT] = i + come
             if at == NONE:
                 continue

@@ -11,7 +11,7 @@ from streamshed.engine.allocation import first_shape
 from streamshed.engine.match.attribute_index import index_layout
 from streamshed.engine.match.pairs import selectivity_layout, vectors_by_row
 from streamshed.engine.match.row_facts import row_facts_layout
-from streamshed.engine.match.sorted_windows import MOST, sorted_layout
+from streamshed.engine.match.sorted_windows import WINDOW_ROWS, sorted_layout
 from streamshed.engine.match.vectors import PLACES, vector_layout
 from streamshed.engine.observe import estimator, sample_join
 from streamshed.engine.observe.estimator import is_estimated
@@ -100,7 +100,7 @@ def _compared_layout(plan: Plan, rows: int) -> dict[str, Field]:
     """
     lanes, keyed = len(plan.streams), bool(plan.streams[0].key)
     if isinstance(plan.pairwise, Near) and not keyed:
-        return sorted_layout(2 * lanes + 1 + 4 * rows // MOST)
+        return sorted_layout(2 * lanes + 1 + 4 * rows // WINDOW_ROWS)
     if isinstance(plan.pairwise, Cosine | InnerProduct) and not keyed and plan.queue is None:
         return vector_layout(np.float64, 0, 2 * lanes + 1 + 2 * rows // PLACES)
     return vectors_by_row(np.float64, 0)

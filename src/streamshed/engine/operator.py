@@ -92,7 +92,7 @@ from streamshed.policies import Exact, Policy
 from streamshed.selection import KEY
 
 if TYPE_CHECKING:
-    from streamshed.engine.bulk import Bulk
+    from streamshed.engine.bulk.bulk import Bulk
     from streamshed.engine.gate.spill import DiskSpill
     from streamshed.engine.match.running_relation import RunningRelation
 

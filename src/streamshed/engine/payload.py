@@ -88,7 +88,7 @@ class Payload:
         if not find_values(places, PLACE_BITS, numbers, sizes, pieces, offsets, met):
             raise IndexError("a place is outside its segment")
         chosen = np.flatnonzero(met).tolist()
-        addresses = np.zeros(len(names), np.uint64)
+        addresses = np.zeros(len(names), np.int64)
         columns = {}
         for kept in schema:
             width = _width(kept.type)
@@ -99,7 +99,7 @@ class Payload:
                 continue
             addresses[chosen] = [part.buffers()[1].address + part.offset * width for part in parts]
             values = np.empty(len(places) * width, np.uint8)
-            gather(pieces, offsets, addresses, width, np.uint64(values.ctypes.data))
+            gather(pieces, offsets, addresses, width, values.ctypes.data)
             buffers = [None, pa.py_buffer(values)]
             columns[kept.name] = pa.Array.from_buffers(kept.type, len(places), buffers, 0)
         return columns

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from streamshed.engine.operator import Operator
 
 GONE = 1 << 10
-"""Streams told apart by a column are forgotten when so many, and half of all, are gone."""
+"""Streams named by a column are forgotten when so many, and half of all, are gone."""
 
 
 def _compact(join: Operator, whole: bool) -> list[Compaction]:
@@ -94,7 +94,7 @@ def seal(join: Operator, whole: bool = False) -> Delta:
 
 
 def _forget_streams(join: Operator) -> None:
-    """Forget streams told apart by a column that are gone, if they are many.
+    """Forget streams named by a column that are gone, if they are many.
 
     Otherwise names that never come again would be kept, and written, for ever. Their counts go
     on in one account.

@@ -11,7 +11,6 @@ from streamshed.kernels.core import (
     FATES,
     FREE_ROW,
     NEWCOMER_BYTES,
-    NEWEST,
     NONE,
     PEAK,
     PEAK_BYTES,
@@ -21,7 +20,7 @@ from streamshed.kernels.core import (
     STORED,
 )
 from streamshed.kernels.hooks import admits, on_insert, on_remove, victim
-from streamshed.kernels.lanes import lane_append, lane_remove, older_row, oldest
+from streamshed.kernels.lanes import lane_append, lane_remove, oldest_of_pool
 from streamshed.kernels.table import (
     add_occurrence,
     drop_key,
@@ -116,22 +115,7 @@ def _outside(core, pool):  # type: ignore[no-untyped-def]
     """
     if not core.settings.timed:
         return NONE
-    if core.settings.pools > 1 or core.settings.sweeps == 1:
-        return _outside_lane(core, pool)
-    found = NONE
-    for lane in range(core.settings.sweeps):
-        row = _outside_lane(core, lane)
-        if row != NONE and (found == NONE or older_row(core, row, found)):
-            found = row
-    return found
-
-
-@kernel
-def _outside_lane(core, lane):  # type: ignore[no-untyped-def]
-    row = oldest(core, lane)
-    if row != NONE and core.numbers[NEWEST] - core.rows[row].time <= core.lanes[lane].window:
-        return NONE
-    return row
+    return oldest_of_pool(core, pool, True)
 
 
 @kernel

@@ -15,7 +15,7 @@ from streamshed.kernels.hashing import Secret, secret_of
 if TYPE_CHECKING:
     from streamshed.aggregates import Windows
     from streamshed.conditions import PairCondition
-    from streamshed.engine.match.running_relation import Index
+    from streamshed.engine.match.running_relation import RelationIndex
     from streamshed.policies import Policy
     from streamshed.relations import Relation
     from streamshed.spec import First
@@ -84,7 +84,7 @@ class RelationPlan:
     begin: str | None
     end: str | None
     """The columns that bound the validity of a row, or None."""
-    index: Callable[[], Index] | None = None
+    index: Callable[[], RelationIndex] | None = None
     """Gives the index of the rows that are there from the start, where it was made before."""
     depth: int = 0
     """Only facts whose lots begin with so many zeros are kept: a sample of them."""
@@ -118,7 +118,8 @@ class QueuePlan:
     rows: int
     """How many rows may wait."""
     gap: float
-    """The time between two rows that are taken, in units of time."""
+    """The time between two rows that are taken, in units of time; 0 if the work done for each says
+    how long it takes."""
     at_random: bool
     """Whether any of those that wait is shed, not the one that promises least."""
     second: float
@@ -126,7 +127,12 @@ class QueuePlan:
     wall: bool = False
     """Whether that is the time of a clock on the wall, in microseconds, not the join's own."""
     per_stream: bool = False
-    """Whether each stream has such a queue, and they take turns."""
+    """Whether each stream has such a queue; they take turns where rows are taken at a rate."""
+
+    @property
+    def by_work(self) -> bool:
+        """Whether a row is taken when the work for those before it is done."""
+        return self.gap == 0.0
 
     def by_wall(self) -> QueuePlan:
         """The same by the clock on the wall."""

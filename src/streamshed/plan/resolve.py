@@ -104,7 +104,7 @@ def _aggregated_only(spec: Spec, aggregation: Aggregation) -> Selection:
             f".aggregate(): the column {path!r} is not among those that .select() chooses; choose "
             "it too, or leave .select() out"
         )
-    return Selection.of((path,), spec.told_apart())
+    return Selection.of((path,), spec.result_names())
 
 
 def _key_seed(spec: Spec) -> tuple[int, str]:
@@ -197,10 +197,10 @@ def _check_first(spec: Spec) -> None:
 
 def _check_waiting(spec: Spec) -> None:
     """Refuse a queue without the speed at which rows are taken, and the other way round."""
-    if spec.queue_rows is not None and spec.speed is None:
+    if spec.queue_rows is not None and spec.speed is None and spec.throttled is None:
         raise SpecError(
             f".queue(): {spec.queue_rows} rows may wait, but nothing says how fast rows are taken; "
-            "add .throttle(rows_per_second=…), or leave .queue() out"
+            "add .throttle(rows_per_second=…) or another .throttle(), or leave .queue() out"
         )
     if spec.queue_rows is None and spec.speed is not None:
         raise SpecError(
@@ -233,7 +233,7 @@ def _check_through(spec: Spec) -> None:
             "relation; name the key column of each stream, as in .on(r='x', s='y')"
         )
     for stream in spec.streams:
-        key, met = spec.key_of(stream), spec.met_by(stream)
+        key, met = spec.key_of(stream), spec.relation_columns(stream)
         if len(key) != len(met):
             raise SpecError(
                 f"the key of stream {stream!r} has {len(key)} columns ({listed(key)}), but "
@@ -280,8 +280,8 @@ def _inputs(spec: Spec, schemas: Mapping[str, pa.Schema]) -> tuple[_Input, ...]:
     if spec.by is not None:
         if len(schemas) != 1:
             raise InputError(
-                f"{len(schemas)} inputs were given ({listed(schemas)}), but the streams are told "
-                f"apart by the column {spec.by!r} of one input; give that one"
+                f"{len(schemas)} inputs were given ({listed(schemas)}), but the streams are named "
+                f"by the column {spec.by!r} of one input; give that one"
             )
         return tuple(_Input(name, schema) for name, schema in schemas.items())
     for name in schemas:
@@ -292,8 +292,9 @@ def _inputs(spec: Spec, schemas: Mapping[str, pa.Schema]) -> tuple[_Input, ...]:
             )
     missing = [stream for stream in spec.streams if stream not in schemas]
     if missing:
+        which = "stream" if len(missing) == 1 else "streams"
         raise InputError(
-            f"no input was given for stream {listed(missing)}; give one for each of "
+            f"no input was given for {which} {listed(missing)}; give one for each of "
             f"{listed(spec.streams)}"
         )
     return tuple(_Input(stream, schemas[stream]) for stream in spec.streams)
@@ -320,7 +321,7 @@ def _key_types(spec: Spec, inputs: tuple[_Input, ...]) -> dict[str, tuple[pa.Dat
     if spec.through_relation is None:
         return dict.fromkeys((stream for stream, _ in inputs), _in_common(*found))
     relation = spec.through_relation.relation
-    met = [[relation.column(name, "key") for name in spec.met_by(s)] for s, _ in inputs]
+    met = [[relation.column(name, "key") for name in spec.relation_columns(s)] for s, _ in inputs]
     return {
         stream: _in_common(one, other)
         for (stream, _), one, other in zip(inputs, found, met, strict=True)
@@ -357,7 +358,7 @@ def _relation(spec: Spec) -> RelationPlan | None:
         found = relation.column(name, "column of the results")
         if spec.aggregation is not None:
             columns.check_aggregated(found)
-    met = tuple(spec.met_by(stream) for stream in spec.streams)
+    met = tuple(spec.relation_columns(stream) for stream in spec.streams)
     needed = {*chosen, *(name for names in met for name in names), begin, end}
     schema = pa.schema([column for column in relation.schema if column.name in needed])
     relation.check_changes([name for name in schema.names if name not in (begin, end)])

@@ -54,7 +54,7 @@ def check_spilling(plan: Plan, resume: str | None) -> None:
     if resume is not None:
         raise InputError(
             ".spill() and resume= were both given, but a join that spills cannot begin with the"
-            " rows of a savepoint yet; leave one of them out"
+            " rows of a savepoint; leave one of them out"
         )
     if plan.aggregates is not None:
         raise SpecError(

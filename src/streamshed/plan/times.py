@@ -13,7 +13,7 @@ from streamshed.plan.plan import MOST_PARTS, PARTS, QueuePlan, SpillPlan, Thrott
 from streamshed.policies import Policy
 from streamshed.spec import Spec
 
-KEEP_UP = 0.8
+SHARE_TO_KEEP_UP = 0.8
 """The part of the time that a join takes which is to keep up; the rest is for what is around it."""
 
 
@@ -76,10 +76,11 @@ def clock_of(spec: Spec) -> Literal["min", "max"]:
 
 def queue_of(spec: Spec, policy: Policy, time_type: pa.DataType) -> QueuePlan | None:
     """The queue in which rows wait, if there is one."""
-    if spec.queue_rows is None or spec.speed is None:
+    if spec.queue_rows is None:
         return None
     second = _second(time_type)
-    gap, each = 1 / (spec.speed * second), spec.queue_per == "stream"
+    gap = 0.0 if spec.speed is None else 1 / (spec.speed * second)
+    each = spec.queue_per == "stream"
     if each and spec.by is not None:
         raise SpecError(
             ".queue(): `per` is 'stream', but the streams are known only as they appear; leave "
@@ -126,7 +127,7 @@ def throttle_of(spec: Spec, time_type: pa.DataType) -> ThrottlePlan | None:
         )
     plan = ThrottlePlan(
         capacity=None if said.comparisons is None else said.comparisons * _second(time_type),
-        share=KEEP_UP if said.keep_up else said.cpu,
+        share=SHARE_TO_KEEP_UP if said.keep_up else said.cpu,
         wall=said.keep_up,
         second=_second(time_type),
         every=units(every, time_type, f"{method}: `every`"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -455,11 +457,11 @@ def compiled(condition: Where, dtype: np.dtype[Any]) -> Any:
         jitted.compile((record, record))
         answer = numba.types.unliteral(jitted.overloads[record, record].signature.return_type)
     except Exception as error:  # numba raises what it happens to meet
-        reason = " ".join(str(error).split())
+        names = dtype.names or ("column",)
         raise SpecError(
             f"where(): the function {_name(function)} cannot be compiled for members with the "
-            f"fields {', '.join(dtype.names or ())}: {reason}; use only what numba knows, see "
-            "numba.pydata.org"
+            f"fields {', '.join(names)}: {_reason(error)}; read fields as in one.{names[0]}, and "
+            "use only what numba knows, see numba.pydata.org"
         ) from error
     if answer not in (numba.types.boolean, *numba.types.integer_domain):
         raise SpecError(
@@ -467,6 +469,15 @@ def compiled(condition: Where, dtype: np.dtype[Any]) -> Any:
             "True or False in every case"
         )
     return jitted
+
+
+def _reason(error: Exception) -> str:
+    """What numba says is wrong, without its colours, its candidates, and where it was then."""
+    if isinstance(error, KeyError):
+        return f"there is no field {error}"
+    lines = (line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines())
+    told = (line for line in lines if line and not line.startswith("Failed in"))
+    return " ".join(takewhile(lambda line: not line.startswith(("There are ", "During: ")), told))
 
 
 def _name(function: Any) -> str:

@@ -364,12 +364,16 @@ def gather(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
 
 @kernel
 def collect(core, throttle, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
-    """Append the rows below an entry that are within their windows together with a row."""
+    """Append the rows below an entry that are within their windows together with a row.
+
+    Where windows differ by stream (SNJoin, section 2.4), all rows are partners up to the shortest
+    window; from there to the longest each is asked for its own.
+    """
     rows = core.rows
     time = batch.time[i]
     stream = batch.stream[i]
     own = lane_of(core, stream)
-    reach = core.lanes[own].window
+    reach = core.lanes[sweep_of(core, stream)].window
     window = lookback(throttle, core, own, lane)
     head = key_head(core, key, lane)
     row = head
@@ -382,6 +386,8 @@ def collect(core, throttle, batch, work, i, key, lane, filled):  # type: ignore[
         looked += 1
         fits = ahead <= reach and rows[row].stream != stream
         fits = fits and within_bounds(core, lane, rows[row].time, own, time)
+        if -ahead > core.settings.shortest and fits:
+            fits = -ahead <= core.lanes[sweep_of(core, rows[row].stream)].window
         if once and fits:
             fits = core.met[row] & MATCHED == 0
         if fits and is_probed(throttle, core, own, lane, -ahead, row):
@@ -402,10 +408,7 @@ def _gather_by_stream(core, throttle, batch, work, i, key):  # type: ignore[no-u
     if key_head(core, key, 0) == NONE:
         return
     rows = core.rows
-    if core.settings.sweeps == 1:
-        filled = collect(core, throttle, batch, work, i, key, 0, 0)
-    else:
-        filled = _collect_in_two_steps(core, throttle, batch, work, i, key)
+    filled = collect(core, throttle, batch, work, i, key, 0, 0)
     on_candidates(throttle, core, 0, 0, filled)
     groups = 0
     for j in range(filled):
@@ -434,42 +437,6 @@ def _gather_by_stream(core, throttle, batch, work, i, key):  # type: ignore[no-u
         work.group_of[rows[row].stream] = NONE
     if groups + 1 >= core.settings.at_least:
         work.cursor[GROUPS] = groups
-
-
-@kernel
-def _collect_in_two_steps(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
-    """Collect the rows of a key where windows differ by stream (SNJoin, section 2.4).
-
-    Up to the shortest window all rows of other streams are partners; from there to the longest each
-    is asked for its own.
-    """
-    rows, lanes = core.rows, core.lanes
-    time = batch.time[i]
-    stream = batch.stream[i]
-    reach = lanes[sweep_of(core, stream)].window
-    farthest = lookback(throttle, core, 0, 0)
-    filled = 0
-    looked = 0
-    head = key_head(core, key, 0)
-    row = head
-    while True:
-        behind = time - rows[row].time
-        if behind > farthest:
-            break
-        looked += 1
-        fits = rows[row].stream != stream and -behind <= reach
-        if fits and behind > core.settings.shortest:
-            fits = behind <= lanes[sweep_of(core, rows[row].stream)].window
-        if fits and is_probed(throttle, core, 0, 0, behind, row):
-            work.partners[filled] = row
-            filled += 1
-            if behind < 0:
-                work.cursor[MIXED] = 1
-        row = np.int64(rows[row].older)
-        if row == head:
-            break
-    work.cursor[LOOKED] += looked
-    return filled
 
 
 @kernel

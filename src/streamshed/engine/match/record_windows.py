@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.gate.hooks import is_probed, is_span_probed, probed_run
+from streamshed.engine.gate.hooks import is_probed, probed_run
 from streamshed.engine.match.pairs import agree, enter, in_order, mine, seek, stage, take_out
 from streamshed.engine.match.sorted_windows import (
-    MOST,
     enter_row,
-    first_above,
+    next_probed,
+    places_within,
     sorted_layout,
     take_out_row,
 )
@@ -77,22 +77,14 @@ def _agree(index, one, other):  # type: ignore[no-untyped-def]
 def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, filled):  # type: ignore[no-untyped-def]
     time, stream = batch.time[i], batch.stream[i]
     earliest, latest = partner_times(core, stream, time, lane)
-    times, newcomer = index.values, index.records.size - 1
+    times, newcomer = index.times, index.records.size - 1
     looked = 0
     place = np.int64(index.sides[lane].newest)
-    while place != NONE:
-        at = place * MOST
-        end = at + index.basic[place].size
-        oldest, newest = times[at], times[end - 1]
-        place = np.int64(index.basic[place].before)
-        if newest < earliest or oldest > latest:
-            continue
-        if not is_span_probed(throttle, stream, lane, time - newest, time - oldest):
-            continue
-        if oldest < earliest:
-            at = first_above(times, at, end, earliest - 1)
-        if newest > latest:
-            end = first_above(times, at, end, latest)
+    while True:
+        place = next_probed(index, throttle, stream, lane, time, earliest, latest, place)
+        if place == NONE:
+            break
+        at, end = places_within(index, place, earliest, latest)
         while at < end:
             until, chosen = probed_run(throttle, stream, lane, time, times, at, end)
             for k in range(at, until if chosen else at):
@@ -103,5 +95,6 @@ def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, f
                         work.partners[filled] = row
                         filled += 1
             at = until
+        place = np.int64(index.basic[place].before)
     selectivity.looked[step] = looked
     return filled

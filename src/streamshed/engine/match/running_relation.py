@@ -47,7 +47,7 @@ _MANY = 4096
 """Facts, or places, that may be given up before it is worth the while to look for them."""
 
 
-class Index(NamedTuple):
+class RelationIndex(NamedTuple):
     """The index of the rows that are there from the start."""
 
     facts: Facts

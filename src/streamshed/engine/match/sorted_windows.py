@@ -33,7 +33,7 @@ from streamshed.kernels.bounds import partner_times
 from streamshed.kernels.compiling import cold_kernel, implements, kernel
 from streamshed.kernels.core import NONE, Field
 
-MOST = 1024
+WINDOW_ROWS = 1024
 """Rows of a basic window."""
 FEW = 64
 """With fewer a basic window goes on when its part of time is over."""
@@ -71,9 +71,9 @@ class SortedWindows(NamedTuple):
 def sorted_layout(basic: int, dtype: npt.DTypeLike = np.float64) -> dict[str, Field]:
     """The arrays, with room for so many basic windows in order of values of a type."""
     return {
-        "values": Field("once", dtype, None, basic * MOST),
-        "rows": Field("once", np.int32, None, basic * MOST),
-        "times": Field("once", np.int64, None, basic * MOST),
+        "values": Field("once", dtype, None, basic * WINDOW_ROWS),
+        "rows": Field("once", np.int32, None, basic * WINDOW_ROWS),
+        "times": Field("once", np.int64, None, basic * WINDOW_ROWS),
         "basic": Field("once", BASIC, None, basic),
         "sides": Field("lane", SIDE, NONE),
         "free": Field("once", np.int64, 0, 2),
@@ -117,7 +117,7 @@ def enter_row(index, core, row):  # type: ignore[no-untyped-def]
     if newest == NONE:
         newest = _open(index, lane, part)
     else:
-        full = index.basic[newest].size == MOST
+        full = index.basic[newest].size == WINDOW_ROWS
         if full or (index.basic[newest].size >= FEW and index.basic[newest].part != part):
             newest = _open(index, lane, part)
     _put(index, newest, row, time)
@@ -168,7 +168,7 @@ def _put(index, place, row, time):  # type: ignore[no-untyped-def]
     """Put a row into a basic window, where its value and its time belong."""
     values, rows, times = index.values, index.rows, index.times
     value = index.value_of[row]
-    start = place * MOST
+    start = place * WINDOW_ROWS
     end = start + index.basic[place].size
     at = end
     if end > start and values[end - 1] > value:
@@ -199,7 +199,7 @@ def take_out_row(index, core, row):  # type: ignore[no-untyped-def]
     values, rows, times, basic = index.values, index.rows, index.times, index.basic
     place = np.int64(index.basic_of[row])
     lane = core.rows[row].stream
-    start = place * MOST
+    start = place * WINDOW_ROWS
     last = start + basic[place].size - 1
     basic[place].size -= 1
     if last == start:
@@ -227,7 +227,7 @@ def take_out_row(index, core, row):  # type: ignore[no-untyped-def]
 @cold_kernel
 def _join(index, core, lane, place, other):  # type: ignore[no-untyped-def]
     """Move the few rows of a basic window to another."""
-    start = place * MOST
+    start = place * WINDOW_ROWS
     for k in range(start, start + index.basic[place].size):
         row = np.int64(index.rows[k])
         _put(index, other, row, core.rows[row].time)
@@ -258,30 +258,58 @@ def _first_near(values, start, end, value, distance):  # type: ignore[no-untyped
     return start
 
 
+@kernel
+def next_probed(index, throttle, stream, lane, time, earliest, latest, place):  # type: ignore[no-untyped-def]
+    """The newest basic window, from one on, that may hold partners of a newcomer, or NONE.
+
+    Args:
+        index: the basic windows.
+        throttle: says which parts of the window are probed.
+        stream: of the newcomer.
+        lane: whose basic windows they are.
+        time: of the newcomer.
+        earliest: the least time of a partner.
+        latest: the largest.
+        place: the basic window to begin with, or NONE.
+    """
+    while place != NONE:
+        start = place * WINDOW_ROWS
+        oldest, newest = index.times[start], index.times[start + index.basic[place].size - 1]
+        in_reach = newest >= earliest and oldest <= latest
+        if in_reach and is_span_probed(throttle, stream, lane, time - newest, time - oldest):
+            return place
+        place = np.int64(index.basic[place].before)
+    return np.int64(NONE)
+
+
+@kernel
+def places_within(index, place, earliest, latest):  # type: ignore[no-untyped-def]
+    """From where, and up to where, the times of a basic window are within two."""
+    first = place * WINDOW_ROWS
+    end = first + index.basic[place].size
+    if index.times[first] < earliest:
+        first = first_above(index.times, first, end, earliest - 1)
+    if index.times[end - 1] > latest:
+        end = first_above(index.times, first, end, latest)
+    return first, end
+
+
 @implements(seek, SortedWindows)
 def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, filled):  # type: ignore[no-untyped-def]
     time, stream = batch.time[i], batch.stream[i]
     earliest, latest = partner_times(core, stream, time, lane)
     value, distance = index.value_of[index.value_of.size - 1], index.distance
-    values, times = index.values, index.times
+    values = index.values
     looked = 0
     place = np.int64(index.sides[lane].newest)
-    while place != NONE:
-        start = place * MOST
+    while True:
+        place = next_probed(index, throttle, stream, lane, time, earliest, latest, place)
+        if place == NONE:
+            break
+        first, last = places_within(index, place, earliest, latest)
+        looked += count_probed(throttle, stream, lane, time, index.times, first, last)
+        start = place * WINDOW_ROWS
         end = start + index.basic[place].size
-        oldest, newest = times[start], times[end - 1]
-        here = place
-        place = np.int64(index.basic[here].before)
-        if newest < earliest or oldest > latest:
-            continue
-        if not is_span_probed(throttle, stream, lane, time - newest, time - oldest):
-            continue
-        first, last = start, end
-        if oldest < earliest:
-            first = first_above(times, start, end, earliest - 1)
-        if newest > latest:
-            last = first_above(times, start, end, latest)
-        looked += count_probed(throttle, stream, lane, time, times, first, last)
         k = _first_near(values, start, end, value, distance)
         while k < end and values[k] - value <= distance:
             row = np.int64(index.rows[k])
@@ -292,5 +320,6 @@ def _seek(index, core, throttle, selectivity, batch, work, i, key, lane, step, f
                 work.partners[filled] = row
                 filled += 1
             k += 1
+        place = np.int64(index.basic[place].before)
     selectivity.looked[step] = count_sampled(throttle, stream, lane, looked)
     return filled
