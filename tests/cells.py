@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -103,13 +104,15 @@ def data(kind: Kind) -> dict[str, pa.Table]:
     return {"input": TOGETHER} if kind == "streams by a column" else NAMED
 
 
-def pieces(inputs: dict[str, pa.Table]) -> Iterator[list[tuple[int, pa.RecordBatch]]]:
-    """The inputs in pieces of 97 units of time: the position of each input, and its rows."""
-    for start in range(0, 1_000, 97):
+def pieces(
+    inputs: dict[str, pa.Table], starts: Sequence[int] = range(0, 1_000, 97)
+) -> Iterator[list[tuple[int, pa.RecordBatch]]]:
+    """The inputs in pieces that begin at some times: the position of each input, and its rows."""
+    for start, end in pairwise([*starts, 1_000]):
         parts = []
         for position, rows in enumerate(inputs.values()):
             times = rows["ts"].to_numpy()
-            chosen = rows.filter(pa.array((times >= start) & (times < start + 97)))
+            chosen = rows.filter(pa.array((times >= start) & (times < end)))
             batch = chosen.combine_chunks().to_batches()
             if batch:
                 parts.append((position, batch[0]))

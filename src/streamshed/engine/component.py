@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.core import Field, Memory, Shape
-
-Arrays = Callable[[str, np.dtype[Any]], npt.NDArray[Any]]
-"""Gives the array of a name and type that another process has left."""
 
 
 class Component:
@@ -62,13 +58,19 @@ class Component:
         if any(grown[name] is not now[name] for name in grown):
             self.replace(grown)
 
-    def attach(self, shape: Shape, arrays: Arrays, saved: dict[str, Any]) -> None:
-        """Take over the arrays that another process has left, and what `save` said there."""
+    def attach(self, shape: Shape, memory: Memory, saved: dict[str, Any]) -> None:
+        """Take over the arrays that another process has left, and what `save` said there.
+
+        Args:
+            shape: the room that they have.
+            memory: where they are, and grow from here on: whoever comes next looks there.
+            saved: what `save` said.
+        """
         self.load(saved)
-        self.shape = shape
+        self.shape, self.memory = shape, memory
         layout = self.layout()
         self.replace(
-            {name: arrays(self.prefix + name, np.dtype(f.dtype)) for name, f in layout.items()}
+            {name: memory.open(self.prefix + name, np.dtype(f.dtype)) for name, f in layout.items()}
         )
 
     def nbytes(self, used: Shape) -> int:

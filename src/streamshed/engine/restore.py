@@ -14,7 +14,6 @@ from streamshed.columns import no_rows
 from streamshed.engine.allocation import roomier
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, allocate_work, owned
 from streamshed.engine.checkpoint import KEYS, MARKS, ROWS, TIME, Head, SegmentName, Snapshot
-from streamshed.engine.component import Arrays
 from streamshed.engine.ingest import Ingest, InputRows, StreamNames
 from streamshed.engine.loop import evict_to_budget
 from streamshed.engine.payload import PLACE_BITS, PLACE_OFFSET, Payload, places_in
@@ -37,6 +36,7 @@ from streamshed.kernels.core import (
     RUN_TIME,
     Core,
     Field,
+    Memory,
     Shape,
     core_layout,
 )
@@ -307,27 +307,27 @@ def can_attach(join: Operator, head: Head) -> bool:
     return join.matcher.can_attach(head.numbers.get(join.matcher.prefix, {}))
 
 
-def attach(join: Operator, shape: Shape, arrays: Arrays, snapshot: Snapshot) -> None:
+def attach(join: Operator, shape: Shape, memory: Memory, snapshot: Snapshot) -> None:
     """Go on with the arrays that another process has left, and the rows that belong to them.
 
     Args:
         join: as it was built.
         shape: the room that the arrays have.
-        arrays: gives the array of a name.
+        memory: where the arrays are, and grow from here on.
         snapshot: the head and the segments; what has left them is known from the arrays.
     """
 
     def left(prefix: str, layout: dict[str, Field]) -> dict[str, Any]:
-        return {n: arrays(prefix + n, np.dtype(form.dtype)) for n, form in layout.items()}
+        return {n: memory.open(prefix + n, np.dtype(form.dtype)) for n, form in layout.items()}
 
-    join.shape = shape
+    join.shape, join.memory = shape, memory
     join.core = join.core._replace(**left(CORE, core_layout()))
     join.state = join.state._replace(**left(POLICY, join.policy.layout(shape)))
     join.work = allocate_work(shape.rows, shape.streams, join.plan.by is not None)
     head = snapshot.head
     _resume(join, head)
     for component in join.components:
-        component.attach(shape, arrays, head.numbers[component.prefix])
+        component.attach(shape, memory, head.numbers[component.prefix])
     for position, sealed in enumerate(head.numbers["sealed"]):
         payload = join.payload[position]
         for number, wanted in sealed:

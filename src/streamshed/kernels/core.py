@@ -275,6 +275,10 @@ class Memory:
         """A new array; room that is never used stays untouched and costs no memory."""
         return np.zeros(size, dtype) if zero else np.empty(size, dtype)
 
+    def open(self, name: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """An array that another process has left here; an empty one if there is none."""
+        return np.empty(0, dtype)
+
 
 State = TypeVar("State", bound=NamedTuple)
 

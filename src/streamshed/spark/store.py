@@ -268,8 +268,7 @@ class Store:
             left = cached.read()
             join = build_operator(plan)
             if left is not None and can_attach(join, left[1].head):
-                attach(join, left[0], cached.memory.open, left[1])
-                join.memory = cached.memory
+                attach(join, left[0], cached.memory, left[1])
                 log = ArrayLog.from_saved(left[1].head.numbers[_LOG], head_of(join).arrays)
                 return Live(join, plan, cached, version, placed, log)
         folder = CacheFolder.create(lineage)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.batch import Batch
-from streamshed.engine.component import Arrays, Component
+from streamshed.engine.component import Component
 from streamshed.engine.gate import hooks
 from streamshed.engine.gate.hooks import free_since, on_taken, on_waiting
 from streamshed.engine.ingest import Ingest
@@ -360,10 +360,10 @@ class ArrivalQueue(Component):
             counts[: len(before)] = before
             self.state = self.state._replace(counts=counts)
 
-    def attach(self, shape: Shape, arrays: Arrays, saved: dict[str, Any]) -> None:
+    def attach(self, shape: Shape, memory: Memory, saved: dict[str, Any]) -> None:
         """Take over arrays."""
         self.streams, self.width = shape.streams, self.ingest.empty_batch().values.shape[1:]
-        super().attach(shape, arrays, saved)
+        super().attach(shape, memory, saved)
 
     @property
     def waiting(self) -> int:

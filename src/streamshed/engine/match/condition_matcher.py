@@ -15,7 +15,6 @@ import numpy.typing as npt
 from streamshed.conditions import Cosine, InnerProduct, Near, PairCondition, Where
 from streamshed.engine.allocation import enough
 from streamshed.engine.batch import NO_NUMBERS, Batch
-from streamshed.engine.component import Arrays
 from streamshed.engine.gate.throttle_state import SHARED
 from streamshed.engine.match import sorted_windows, vectors
 from streamshed.engine.match.comparison_columns import Compared
@@ -183,13 +182,13 @@ class ConditionMatcher(Matcher):
         """Take up how wide vectors are."""
         self.compared.width = saved["width"]
 
-    def attach(self, shape: Shape, arrays: Arrays, saved: dict[str, Any]) -> None:
+    def attach(self, shape: Shape, memory: Memory, saved: dict[str, Any]) -> None:
         """Take over arrays, with as much room as they have."""
         self.load(saved)
         self.room = saved["room"]
         self.state = self.state._replace(index=self._empty())
         self.newest[:] = saved["newest"]
-        super().attach(shape, arrays, saved)
+        super().attach(shape, memory, saved)
 
     def grow(self, shape: Shape, rows: int) -> None:
         """Let the arrays grow so that the loop never runs out of room."""

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from streamshed.engine.allocation import enough, first_shape
 from streamshed.engine.batch import NO_NUMBERS, Batch
-from streamshed.engine.component import Arrays
 from streamshed.engine.observe.loss import enter_rows
 from streamshed.engine.observe.sampled_rows import link_keys
 from streamshed.engine.observe.state import (
@@ -187,9 +186,9 @@ class LossEstimator(Estimator):
         """Make room for as many."""
         self.room = max(self.room, saved.get("room", 0))
 
-    def attach(self, shape: Shape, arrays: Arrays, saved: dict[str, Any]) -> None:
+    def attach(self, shape: Shape, memory: Memory, saved: dict[str, Any]) -> None:
         """Take over the arrays that another process has left."""
-        super().attach(shape, arrays, saved)
+        super().attach(shape, memory, saved)
         self.room = len(self.state.entries)
 
     def restore(self, saved: dict[str, npt.NDArray[Any]], changed: set[str]) -> bool:

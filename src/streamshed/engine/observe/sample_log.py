@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from streamshed.engine.allocation import enough
 from streamshed.engine.batch import Batch
-from streamshed.engine.component import Arrays
 from streamshed.engine.observe.recorder import (
     NOTE,
     NOTED,
@@ -38,6 +37,7 @@ from streamshed.kernels.core import (
     ROWS_USED,
     Core,
     Field,
+    Memory,
     Shape,
 )
 from streamshed.kernels.random import GOLDEN
@@ -189,9 +189,9 @@ class SampleLog(Estimator):
         """Make room for as many."""
         self.room = max(self.room, saved.get("room", 0))
 
-    def attach(self, shape: Shape, arrays: Arrays, saved: dict[str, Any]) -> None:
+    def attach(self, shape: Shape, memory: Memory, saved: dict[str, Any]) -> None:
         """Take over the arrays that another process has left."""
-        super().attach(shape, arrays, saved)
+        super().attach(shape, memory, saved)
         self.room = len(self.state.notes)
         self.join = None
 
