@@ -50,16 +50,23 @@ def exact(a: pa.Table, b: pa.Table) -> Counter:
     return Counter(found.fetchall())
 
 
+def paths(state: store.Live) -> list[Path]:
+    """Where the worker that has a join would have its files of spilled rows."""
+    return list(spilling.files_of(state.join).values())
+
+
 @pytest.mark.parametrize("lost", ["nothing", "worker", "batch"])
 def test_nothing_is_lost_or_made_twice(lost: str, tmp_path, monkeypatch) -> None:
     """Workers forget, and batches are done again from the state store as it was."""
-    monkeypatch.setattr(store, "FILE_PART", 700)  # so that files have several parts
+    monkeypatch.setattr(store, "PART", 700)  # so that files have several parts
     parts = [(rows(1, 60, 60 * batch), rows(2, 60, 60 * batch)) for batch in range(20)]
     plan = joined(tmp_path / "disk").plan({"a": parts[0][0].schema, "b": parts[0][1].schema})
-    handle, made, files = Handle(), Counter(), 0
+    handle, made, files, unread = Handle(), Counter(), 0, 0
 
     def processed(batch: int) -> tuple[list[tuple[int, int]], store.Live]:
         state = store.Store(handle, ONE).open(plan)
+        if lost == "worker" and batch % 2 == 0:
+            assert not any(path.exists() for path in paths(state))
         read = [in_order_of_time(state.join.read(i, some)) for i, some in enumerate(parts[batch])]
         ending = state.join.finish() if batch == len(parts) - 1 else ()
         results = [
@@ -80,12 +87,14 @@ def test_nothing_is_lost_or_made_twice(lost: str, tmp_path, monkeypatch) -> None
         made.update(results)
         kept = {key[1] for key in handle.values if key[0] == spilling.SPILLED}
         files += len(kept)
+        unread += sum(not path.exists() for path in paths(state))
         memory = int(state.join.core.pools["held"].sum())
         assert memory <= 120
         if lost == "worker" and batch % 2:
             store._live.clear()
             del state
     assert files > len(parts)  # most batches leave something on disk
+    assert (unread > 0) == (lost != "nothing")  # which nobody reads who does not need it
     a, b = (pa.Table.from_batches(side) for side in zip(*parts, strict=True))
     assert made == exact(a, b)
 

@@ -12,7 +12,9 @@ import io
 import json
 import secrets
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,9 @@ OPTIONAL = ("queue", "shares", "attributes", "bounds", "unmatched", "first")
 
 SegmentName = tuple[int, int]
 """The position of the input, and the segment's number there."""
+
+Fetch = Callable[[int, Path], None]
+"""Writes the file of spilled rows that has a number to a path."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,8 @@ class Snapshot:
 
     head: Head
     segments: dict[SegmentName, pa.RecordBatch] = field(default_factory=dict)
+    fetch: Fetch | None = None
+    """Brings the files of spilled rows, if they are not where the head says."""
 
     def to_bytes(self) -> bytes:
         """The snapshot as bytes, for a file or another process."""

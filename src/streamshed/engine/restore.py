@@ -222,11 +222,12 @@ def restore(join: Operator, snapshot: Snapshot) -> None:
     _resume(join, head)
     rows = read_again(join.ingest, join.payload, snapshot)
     _resume(join, head)  # what was read again was not seen again
-    _restore(join, head, rows, changed)
+    _restore(join, snapshot, rows, changed)
 
 
-def _restore(join: Operator, head: Head, rows: Rows, changed: set[str]) -> None:
+def _restore(join: Operator, snapshot: Snapshot, rows: Rows, changed: set[str]) -> None:
     """Store rows again as a head says; under another policy they are newcomers."""
+    head = snapshot.head
     anew = bool(changed - {"estimate"})
     numbers = head.arrays["numbers"]
     # There may be more rows than the budget allows now, for a moment.
@@ -257,7 +258,8 @@ def _restore(join: Operator, head: Head, rows: Rows, changed: set[str]) -> None:
         join.loss.begin_anew(join.core, rows, join.made, known)
     if join.spill is not None:
         entered = head.arrays[join.spill.prefix + "entered"]
-        join.spill.restore(head.numbers[join.spill.prefix], entered, "budget" in changed)
+        said = head.numbers[join.spill.prefix]
+        join.spill.restore(said, entered, "budget" in changed, snapshot.fetch)
     elif anew:
         evict_to_budget(join.core, join.matcher.quiet, join.state)
 

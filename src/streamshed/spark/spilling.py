@@ -3,7 +3,8 @@
 A worker writes spilled rows to files on a disk of its own, and maps them as anywhere. After a
 batch new files go into the state store, part by part, and those that are needed no more leave it.
 So the state store is the truth for them too: another worker, or another attempt, begins with the
-files that it has, and never with those that a worker left behind.
+files that it has, and never with those that a worker left behind. It reads a file when rows of it
+are first needed: partitions that nobody asks for stay in the state store.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from streamshed.engine.gate.disk import RunFolder
 from streamshed.errors import SpillError
 from streamshed.spark.shared_memory import Process
 
 if TYPE_CHECKING:
-    from streamshed.engine.checkpoint import Head
+    from streamshed.engine.checkpoint import SegmentName
     from streamshed.engine.operator import Operator
     from streamshed.plan.plan import Plan
 
@@ -60,40 +61,25 @@ def files_of(join: Operator) -> dict[int, Path]:
     return {number: disk.folder.file(number) for number in disk.files}
 
 
+@dataclass(frozen=True)
 class StoredFiles:
-    """Files of spilled rows on their way out of the state store.
+    """Files of spilled rows in the state store, which are read one by one."""
 
-    Args:
-        plan: the join, on this worker.
-        part: how many bytes each part of a file has, but for the last.
-    """
+    state: Any
+    """The state store, as the task at hand has it."""
+    parts: Mapping[SegmentName, int]
+    """In how many parts each file is there."""
 
-    def __init__(self, plan: Plan, part: int) -> None:
-        assert plan.spill is not None, "a state with spilled rows of a join that does not spill"
-        self.to, self.part = plan.spill.to, part
-        self.folder = RunFolder.create(self.to)
-
-    def write(self, number: int, part: int, some: bytes) -> None:
-        """Write a part of a file; parts come in any order."""
+    def __call__(self, number: int, path: Path) -> None:
+        """Write a file, whole or not at all."""
+        unfinished = path.with_suffix(".part")
         try:
-            file = os.open(self.folder.file(number), os.O_WRONLY | os.O_CREAT, 0o600)
-            with os.fdopen(file, "wb", buffering=0) as opened:
-                opened.seek(part * self.part)
-                opened.write(some)
+            with unfinished.open("wb") as opened:
+                for part in range(self.parts[SPILLED, number]):
+                    opened.write(self.state.getValue((SPILLED, number, part))[1])
+            unfinished.rename(path)
         except OSError as error:
             raise SpillError(
-                f".spill(): rows of the state store could not be written to {self.to!r} ({error});"
-                " make room there, or name another folder"
+                f".spill(): rows of the state store could not be written to {str(path.parent)!r}"
+                f" ({error}); make room there, or name another folder"
             ) from error
-
-    def named_in(self, head: Head) -> Head:
-        """The head of a state that refers to these files."""
-        said = head.numbers["spill."]
-        disk = said["disk"] | {"folder": self.folder.saved(), "earlier": []}
-        return replace(head, numbers=head.numbers | {"spill.": said | {"disk": disk}})
-
-    def handed_over(self, join: Operator) -> None:
-        """Leave the files to the join that has taken them over."""
-        assert join.spill is not None
-        join.spill.aside.disk.before = None
-        self.folder.remove(self.to)

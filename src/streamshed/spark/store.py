@@ -57,9 +57,6 @@ _LOG = "log"
 PART = 448 << 10
 """Bytes that are written at once: each part is a message to Java, whose memory takes arrays badly
 that are larger than half a region of its garbage collector, 512 KB where it has 1 GB."""
-FILE_PART = 1 << 18
-"""The same for files of spilled rows. Where a part belongs in its file follows from it, so that it
-has to stay what it is."""
 CARRIED = 1 << 16
 """Bytes that the head's value carries along at most."""
 _BUNDLE = -4
@@ -258,6 +255,8 @@ class Store:
         known = _live.pop(token, None)
         _live.clear()  # what is not asked for now has gone on elsewhere
         known = known if known is not None and known.plan == plan else None
+        if known is not None and known.join.spill is not None:
+            known.join.spill.aside.disk.fetch = self._spilled(known.placed)
         if known is not None and known.folder.path is None:
             return known  # in the memory of this process, where no other can change it
         cached = CacheFolder.acquire(lineage, token)
@@ -272,32 +271,31 @@ class Store:
                 log = ArrayLog.from_saved(left[1].head.numbers[_LOG], head_of(join).arrays)
                 return Live(join, plan, cached, version, placed, log)
         folder = CacheFolder.create(lineage)
-        files = None if plan.spill is None else StoredFiles(plan, FILE_PART)
-        snapshot = self._read(folder, plan, files)
+        snapshot = self._read(folder, plan, placed)
         log = ArrayLog.from_saved(snapshot.head.numbers[_LOG], snapshot.head.arrays)
-        if files is not None:
-            snapshot = replace(snapshot, head=files.named_in(snapshot.head))
         join = restore_operator(plan, snapshot, folder.memory)
-        if files is not None:
-            files.handed_over(join)
         return Live(join, plan, folder, version, placed, log, *about["changes"])
 
-    def _read(self, folder: CacheFolder, plan: Plan, files: StoredFiles | None) -> Snapshot:
+    def _read(self, folder: CacheFolder, plan: Plan, placed: Placed) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
-        snapshot, changes = _state_of(self._entries(files))
+        entries = self.state.iterator() if plan.spill is None else self._entries(placed)
+        snapshot, changes = _state_of(entries)
         if (streamed := changes_of(plan)) is not None:
             streamed.waiting.extend(changes)
         for name, rows in snapshot.segments.items():
             folder.write_segment(name, rows)
-        return snapshot
+        return snapshot if plan.spill is None else replace(snapshot, fetch=self._spilled(placed))
 
-    def _entries(self, files: StoredFiles | None) -> Iterator[Entry]:
-        """All that the state store has, but for spilled rows, which go to files at once."""
-        for (stream, number, part), value in self.state.iterator():
-            if files is not None and stream == SPILLED:
-                files.write(number, part, bytes(value[1]))
-            else:
-                yield (stream, number, part), value
+    def _entries(self, placed: Placed) -> Iterator[Entry]:
+        """All that the state store has but for spilled rows, which wait there until needed."""
+        for name, parts in placed.parts.items():
+            if name[0] != SPILLED:
+                for part in range(parts):
+                    yield (*name, part), self.state.getValue((*name, part))
+
+    def _spilled(self, placed: Placed) -> StoredFiles:
+        """The files of spilled rows that the state store has now."""
+        return StoredFiles(self.state, placed.parts)
 
     def save(self, state: Live) -> int:
         """Write what the batch has changed; returns the bytes written."""
@@ -362,18 +360,15 @@ class Store:
         written = 0
         for name in files.keys() - known:
             with pa.memory_map(str(files[name])) as file:
-                written += self._write(state.placed, name, file.read_buffer(), FILE_PART)
+                written += self._write(state.placed, name, file.read_buffer())
         return written
 
-    def _write(
-        self, placed: Placed, name: SegmentName, blob: pa.Buffer, size: int | None = None
-    ) -> int:
-        """Write bytes in parts of a size; returns how many they are."""
-        size = size or PART
-        starts = range(0, blob.size, size)
+    def _write(self, placed: Placed, name: SegmentName, blob: pa.Buffer) -> int:
+        """Write bytes in parts; returns how many they are."""
+        starts = range(0, blob.size, PART)
         placed.parts[name] = len(starts)
         for part, start in enumerate(starts):
-            some = blob.slice(start, min(size, blob.size - start))
+            some = blob.slice(start, min(PART, blob.size - start))
             if (*name, part) != HEAD:  # which is written last, with what it is about
                 self.state.updateValue((*name, part), ("", some.to_pybytes()))
         return blob.size  # type: ignore[no-any-return]

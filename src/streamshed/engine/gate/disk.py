@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.engine.checkpoint import from_ipc, write_ipc
+from streamshed.engine.checkpoint import Fetch, from_ipc, write_ipc
 from streamshed.errors import SpillError, StateError
 
 PREFIX, OWNER, SUFFIX = "streamshed-spill-", "owner", ".arrows"
@@ -90,16 +91,34 @@ class RunFolder:
         return cls(Path(path), token)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class DiskFile:
-    """A file that was written, as it is mapped."""
+    """A file that was written, as it is mapped; one that is fetched is so when it is first read."""
 
+    disk: Disk
     number: int
     nbytes: int
-    known: npt.NDArray[Any]
-    """What the join knows of each row."""
-    rows: tuple[pa.RecordBatch, ...]
-    """The users' rows of each input."""
+
+    @property
+    def known(self) -> npt.NDArray[Any]:
+        """What the join knows of each row."""
+        return self.mapped[0]
+
+    @property
+    def rows(self) -> list[pa.RecordBatch]:
+        """The users' rows of each input."""
+        return self.mapped[1]
+
+    @cached_property
+    def mapped(self) -> tuple[npt.NDArray[Any], list[pa.RecordBatch]]:
+        """Both of them."""
+        path = self.disk.folder.file(self.number)
+        if self.disk.fetch is not None and not path.exists():
+            self.disk.fetch(self.number, path)
+        with pa.memory_map(str(path)) as source:
+            known, *inputs = from_ipc(source.read_buffer()).columns
+        records = np.frombuffer(known.values.buffers()[1], self.disk.record, len(known.values))
+        return records, [pa.RecordBatch.from_struct_array(part.values) for part in inputs]
 
 
 @dataclass
@@ -111,12 +130,14 @@ class Disk:
         record: what the join knows of a row.
         most: the most bytes that were in use at once.
         written: the bytes written so far.
+        fetch: brings a file that is elsewhere; None where all are here.
     """
 
     to: str
     record: np.dtype[Any]
     most: int = 0
     written: int = 0
+    fetch: Fetch | None = None
     files: dict[int, DiskFile] = field(default_factory=dict)
     next_file: int = 0
     referred: set[int] = field(default_factory=set)
@@ -157,7 +178,8 @@ class Disk:
                 "make room there, name another folder, or keep more rows in memory with .keep()"
             ) from error
         self.next_file += 1
-        file = self.files[number] = self._mapped(number)
+        file = self.files[number] = DiskFile(self, number, path.stat().st_size)
+        file.mapped  # noqa: B018 - rows outlive the folder
         self.written += file.nbytes
         self.most = max(self.most, self.nbytes)
         return file
@@ -189,33 +211,45 @@ class Disk:
         return {
             "folder": self.folder.saved(),
             "earlier": [folder.saved() for folder in earlier],
-            "files": list(self.files),
+            "files": [[file.number, file.nbytes] for file in self.files.values()],
             "next": self.next_file,
             "most": self.most,
             "written": self.written,
         }
 
-    def go_on(self, said: dict[str, Any]) -> None:
-        """Take over the files that a snapshot refers to; those of the run that made it stay."""
+    def go_on(self, said: dict[str, Any], fetch: Fetch | None = None) -> None:
+        """Take over the files that a snapshot refers to; those of the run that made it stay.
+
+        Args:
+            said: what the snapshot says of them.
+            fetch: brings a file when it is read, where they are not in a folder.
+        """
+        self.fetch = fetch
+        self.files = {number: DiskFile(self, number, nbytes) for number, nbytes in said["files"]}
+        self.next_file, self.most, self.written = said["next"], said["most"], said["written"]
+        if fetch is None:
+            self._link_files(said)
+
+    def _link_files(self, said: dict[str, Any]) -> None:
+        """Let the files of the folder that a snapshot names be in this one too."""
         self.before = RunFolder.from_saved(said["folder"])
         self.outdated = [RunFolder.from_saved(folder) for folder in said["earlier"]]
-        if said["files"] and not self.before.is_genuine:
+        if self.files and not self.before.is_genuine:
             raise StateError(
                 f"the state refers to rows that were spilled to {str(self.before.path)!r}, where"
                 f" the file {OWNER!r} of the run is missing or another's; bring the folder back,"
                 " or start anew"
             )
-        for number in said["files"]:
+        for number, file in self.files.items():
             old = self.before.file(number)
             try:
                 _link(old, self.folder.file(number))
-                self.files[number] = self._mapped(number)
+                file.mapped  # noqa: B018 - a file that cannot be read is told of now
             except (OSError, pa.ArrowInvalid, StopIteration) as error:
                 raise StateError(
                     f"the state refers to rows that were spilled to {str(old)!r}, which cannot be "
                     f"read ({error}); bring the file back, or start anew"
                 ) from error
-        self.next_file, self.most, self.written = said["next"], said["most"], said["written"]
 
     def leave(self) -> None:
         """Remove the folder of this run at once, unless a snapshot refers to it."""
@@ -227,14 +261,6 @@ class Disk:
         for folder in [self.folder, *self.outdated, *([self.before] if self.before else [])]:
             folder.remove(self.to)
         self.before, self.outdated = None, []
-
-    def _mapped(self, number: int) -> DiskFile:
-        with pa.memory_map(str(self.folder.file(number))) as source:
-            known, *inputs = from_ipc(source.read_buffer()).columns
-            nbytes = source.size()
-        records = np.frombuffer(known.values.buffers()[1], self.record, len(known.values))
-        rows = [pa.RecordBatch.from_struct_array(part.values) for part in inputs]
-        return DiskFile(number, nbytes, records, tuple(rows))
 
 
 def _as_one(known: npt.NDArray[Any], rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

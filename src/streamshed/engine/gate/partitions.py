@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, UNWEIGHTED, Batch
+from streamshed.engine.checkpoint import Fetch
 from streamshed.engine.gate.disk import Disk, DiskFile
 from streamshed.engine.gate.spill_router import AWAY, FIRST, PARTITIONS, WAITING, read_back
 from streamshed.engine.payload import PLACE_BITS, Payload
@@ -45,6 +46,11 @@ class Piece:
         times = known["time"]
         oldest, newest, first = int(times.min()), int(times.max()), int(known["arrival"][0])
         return cls(file, rows, len(known), taken_by(known), oldest, newest, first)
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """What is known of the rows without their file."""
+        return self.size, self.taken, self.oldest, self.newest, self.first
 
     def known(self) -> Records:
         """What is known of the rows; not where they are."""
@@ -103,16 +109,17 @@ class Partitions:
             joined: for each partition whether its rows were joined.
         """
         file = self.disk.write(rows, users)
-        self._map(file)
         for number in np.flatnonzero(pieces["end"] > pieces["start"]).tolist():
             start, end, *known = pieces[number].item()
             partition = self.of[number]
             done = partition.joined if joined[number] else partition.waiting
             done.append(Piece(file, slice(start, end), end - start, *known))
 
-    def _map(self, file: DiskFile) -> None:
+    def _base(self, file: DiskFile) -> int:
+        """Let users' rows of a file be taken; returns the place of the first."""
         for payload, rows in zip(self.payload, file.rows, strict=True):
             payload.segments[file.number] = rows
+        return file.number << PLACE_BITS
 
     @property
     def rows(self) -> int:
@@ -134,7 +141,7 @@ class Partitions:
             as_bytes[start : start + piece.size] = piece.file.known.view(BYTES)[piece.rows]
             start += piece.size
         sizes = [piece.size for piece in pieces]
-        rows["payload"] += np.repeat([p.file.number << PLACE_BITS for p in pieces], sizes)
+        rows["payload"] += np.repeat([self._base(piece.file) for piece in pieces], sizes)
         return rows
 
     def to_visit(
@@ -165,7 +172,7 @@ class Partitions:
             first = end
             for task, pieces in ((0, partition.joined), (WAITING, partition.waiting)):
                 for piece in pieces:
-                    base = piece.file.number << PLACE_BITS
+                    base = self._base(piece.file)
                     read_back(piece.known(), base, task, end, batch, arrivals, tasks)
                     end += piece.size
             tasks[first] |= FIRST
@@ -187,21 +194,19 @@ class Partitions:
     def saved(self) -> dict[str, Any]:
         """What a snapshot says of the pieces and their files."""
         pieces = [
-            [number, piece.file.number, done, _said(piece.rows)]
+            [number, done, piece.file.number, _said(piece.rows), *piece.measured]
             for number, partition in enumerate(self.of)
             for done, pieces in ((True, partition.joined), (False, partition.waiting))
             for piece in pieces
         ]
         return {"disk": self.disk.saved(), "pieces": pieces}
 
-    def go_on(self, said: dict[str, Any]) -> None:
-        """Take up what a snapshot says."""
-        self.disk.go_on(said["disk"])
-        for file in self.disk.files.values():
-            self._map(file)
-        for number, file_number, done, rows in said["pieces"]:
+    def go_on(self, said: dict[str, Any], fetch: Fetch | None) -> None:
+        """Take up what a snapshot says; files that are fetched are so when they are read."""
+        self.disk.go_on(said["disk"], fetch)
+        for number, done, file, rows, *measured in said["pieces"]:
             chosen = slice(*rows["from"]) if "from" in rows else np.array(rows["rows"], np.int64)
-            piece = Piece.of(self.disk.files[file_number], chosen)
+            piece = Piece(self.disk.files[file], chosen, *measured)
             (self.of[number].joined if done else self.of[number].waiting).append(piece)
 
 

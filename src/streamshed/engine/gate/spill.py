@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, UNWEIGHTED, Batch
+from streamshed.engine.checkpoint import Fetch
 from streamshed.engine.component import Component
 from streamshed.engine.gate.disk import Disk
 from streamshed.engine.gate.partitions import Flags, Partition, Partitions, Records, taken_by
@@ -616,9 +617,11 @@ class DiskSpill(Component):
         """Forget streams that are gone: others may have their numbers."""
         self.entered = self.entered[~gone[self.entered["stream"]]]
 
-    def restore(self, said: dict[str, Any], entered: Records, another_budget: bool) -> None:
-        """Go on with the files that a checkpoint refers to."""
-        self.aside.go_on(said)
+    def restore(
+        self, said: dict[str, Any], entered: Records, another_budget: bool, fetch: Fetch | None
+    ) -> None:
+        """Go on with the files that a checkpoint refers to, or that are fetched."""
+        self.aside.go_on(said, fetch)
         self.entered = entered.astype(ENTERED)
         self.figures = asdict(Spilled()) | said["figures"]
         self.latest, self.credit = said["latest"], said["credit"]
