@@ -42,6 +42,8 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.memory": "512m",
     "spark.log.level": "OFF",
+    # Kernels write memory unchecked: a worker that dies of it says where it was.
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 
 
