@@ -39,6 +39,7 @@ test: lint docs  ## lint, build the docs, then run tests and doctests
 # checked.
 test-slow: setup  ## run the long suites
 	NUMBA_BOUNDSCHECK=1 $(PYTEST) tests/engine tests/lab/baselines tests/lab/network $(PYTEST_ARGS)
+	NUMBA_BOUNDSCHECK=1 $(PYTEST) -m slow tests/spark/test_store.py -k elsewhere
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 # Another Python: make test-compat PYTHON=python3.13. One Spark alone: make test-compat SPARKS=4.1

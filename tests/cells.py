@@ -85,7 +85,11 @@ SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
 
 def said(kind: Kind, *features: str) -> ss.Join:
     """The join of a kind that asks for some features; by default it has time windows."""
-    join = BASES[kind]()
+    return asking(BASES[kind](), *features)
+
+
+def asking(join: ss.Join, *features: str) -> ss.Join:
+    """The join when it asks for some features; by default it has time windows."""
     if {"time windows", "row windows"} <= {*features}:
         join = join.within({"a": WINDOW}, time="ts").last({"b": LAST, "c": LAST}, time="ts")
     elif BOTH in features:

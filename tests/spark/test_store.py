@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
-from cells import data, pieces, said
+from cells import BASES, NAMED, asking, data, pieces
 from state_handle import Handle
 from streamshed.engine.checkpoint import BLOCK, ArrayLog
 from streamshed.engine.ingest import merged
@@ -242,6 +243,7 @@ def test_batches_of_few_rows_take_few_messages(carried: int, monkeypatch) -> Non
 
 # -- from worker to worker ------------------------------------------------------------------------
 
+ESTIMATES = ("results", "missed", "missed_lately", "keys", "sample_rate")
 APART = {"`spill`", "selection", "aggregates"}
 """Features that have files of their own, or are not of the operator."""
 CELLS = [
@@ -251,9 +253,29 @@ CELLS = [
     if kind not in feature.no and feature.name not in APART
 ]
 
-FAST = [("shared key", "row windows"), ("condition", "time windows")]
 GROWING = 0, 6, 30, 500, 900
 """When batches begin: those with more rows than all before come to arrays that others have made."""
+
+CONDITIONS: dict[str, Callable[[], ss.Join]] = {
+    "vectors": lambda: ss.join("a", "b", "c").on(ss.cosine("e", at_least=0.6)),
+    "vectors of a key": lambda: ss.join("a", "b", "c").on("k", ss.inner_product("e", at_least=0)),
+    "numbers of a key": lambda: ss.join("a", "b", "c").on("k", ss.near("v", 15)),
+    "a function": lambda: ss.join("a", "b", "c").on(ss.where(lambda p, q: p.v < q.v / 8, "v")),
+}
+"""Conditions whose indexes are others than that of `BASES`."""
+OF_CONDITIONS = [
+    (name, feature)
+    for name in CONDITIONS
+    for kind, feature in CELLS
+    if kind == "condition" and feature not in ("time and row windows of one stream", "selection")
+]
+FAST = [
+    ("shared key", "row windows"),
+    ("condition", "time windows"),
+    ("vectors", "`keep(total=…)`"),
+]
+TOGETHER = [(kind, seed) for kind in KINDS for seed in range(6)]
+"""Kinds, and seeds by which features are drawn that a join has together."""
 
 
 @dataclass(frozen=True)
@@ -267,17 +289,42 @@ class SharedIndex:
         return RelationIndex(relation.facts, relation.used)
 
 
-def planned(kind: Kind, feature: str) -> Plan:
-    plan = said(kind, feature).plan({name: rows.schema for name, rows in data(kind).items()})
+def inputs_of(name: str) -> dict[str, pa.Table]:
+    """The inputs of a join, with vectors if it is one of `CONDITIONS`."""
+    if name not in CONDITIONS:
+        return data(name)
+    random = np.random.default_rng(4)
+    vectors = [pa.array(random.normal(size=(len(rows), 4)).tolist()) for rows in NAMED.values()]
+    return {
+        name: rows.append_column("e", column)
+        for (name, rows), column in zip(NAMED.items(), vectors, strict=True)
+    }
+
+
+def planned(name: str, *features: str) -> Plan:
+    join = asking((BASES | CONDITIONS)[name](), *features)
+    plan = join.plan({stream: rows.schema for stream, rows in inputs_of(name).items()})
     if plan.through is None:
         return plan
     return replace(plan, through=replace(plan.through, index=SharedIndex(plan)))
 
 
-def batch_by_batch(plan: Plan, inputs: dict[str, pa.Table], forget: bool) -> tuple[Counter, object]:
-    """The results of batches that different workers process, if they forget; and the ledger."""
+def drawn(kind: Kind, seed: int) -> tuple[Plan, list[int]]:
+    """A join with three features that go together, and when its batches begin."""
+    random = np.random.default_rng(seed)
+    features = [feature for one, feature in CELLS if one == kind]
+    starts = [0, *np.sort(random.choice(np.arange(1, 900), 5, replace=False)).tolist()]
+    while True:
+        with contextlib.suppress(ss.SpecError):
+            return planned(kind, *random.choice(features, 3, replace=False).tolist()), starts
+
+
+def batch_by_batch(
+    plan: Plan, inputs: dict[str, pa.Table], forget: bool, starts: Sequence[int] = GROWING
+) -> tuple[Counter, list[object]]:
+    """The results of batches that different workers process, if they forget; and the accounts."""
     handle, made = Handle(), Counter()
-    for parts in pieces(inputs, GROWING):
+    for parts in pieces(inputs, starts):
         state = store.Store(handle, ONE).open(plan)
         for found in state.join.process(merged([state.join.read(i, rows) for i, rows in parts])):
             if isinstance(found, Block):
@@ -286,7 +333,8 @@ def batch_by_batch(plan: Plan, inputs: dict[str, pa.Table], forget: bool) -> tup
         if forget:
             check_shared(state)
             store._live.clear()
-    return made, state.join.ledger()
+    ledger = state.join.ledger()
+    return made, [ledger.streams, *(getattr(ledger, name) for name in ESTIMATES)]
 
 
 def check_shared(state: store.Live) -> None:
@@ -299,21 +347,36 @@ def check_shared(state: store.Live) -> None:
             assert memory.open(prefix + name, array.dtype).tobytes() == array.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("kind", "feature"),
-    [pytest.param(*cell, marks=[] if cell in FAST else pytest.mark.slow) for cell in CELLS],
-)
-def test_every_kind_of_join_goes_on_elsewhere(kind: Kind, feature: str, monkeypatch) -> None:
+def check_goes_on_elsewhere(
+    plan: Plan, inputs: dict[str, pa.Table], starts: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same comes of it if each batch has a worker of its own, with shared memory or without."""
     restored = []
     restore = store.restore_operator
     monkeypatch.setattr(store, "restore_operator", lambda *a: restored.append(1) or restore(*a))
-    inputs, plan = data(kind), planned(kind, feature)
-    expected, ledger = batch_by_batch(plan, inputs, forget=False)
-    assert expected
-    found, handed = batch_by_batch(plan, inputs, forget=True)
+    expected = batch_by_batch(plan, inputs, False, starts)
+    assert batch_by_batch(plan, inputs, True, starts) == expected
     assert not restored
-    assert (found, handed.streams) == (expected, ledger.streams)
     monkeypatch.setenv(shared_memory.SWITCH, "off")
-    found, read = batch_by_batch(plan, inputs, forget=True)
+    assert batch_by_batch(plan, inputs, True, starts) == expected
     assert restored
-    assert (found, read.streams) == (expected, ledger.streams)
+
+
+@pytest.mark.parametrize(
+    ("name", "feature"),
+    [
+        pytest.param(*cell, marks=[] if cell in FAST else pytest.mark.slow)
+        for cell in [*CELLS, *OF_CONDITIONS]
+    ],
+)
+def test_every_kind_of_join_goes_on_elsewhere(name: str, feature: str, monkeypatch) -> None:
+    plan, inputs = planned(name, feature), inputs_of(name)
+    check_goes_on_elsewhere(plan, inputs, GROWING, monkeypatch)
+    assert batch_by_batch(plan, inputs, False)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "seed"), TOGETHER)
+def test_joins_with_several_features_go_on_elsewhere(kind: Kind, seed: int, monkeypatch) -> None:
+    plan, starts = drawn(kind, seed)
+    check_goes_on_elsewhere(plan, data(kind), starts, monkeypatch)

@@ -191,6 +191,7 @@ class SampleLog(Estimator):
 
     def attach(self, shape: Shape, memory: Memory, saved: dict[str, Any]) -> None:
         """Take over the arrays that another process has left."""
+        self.width = self.ingest.empty_batch().values.shape[1:]
         super().attach(shape, memory, saved)
         self.room = len(self.state.notes)
         self.join = None
