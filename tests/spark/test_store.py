@@ -14,6 +14,7 @@ import pytest
 import streamshed as ss
 from cells import BASES, NAMED, asking, data, pieces
 from state_handle import Handle
+from streamshed.engine import operator
 from streamshed.engine.checkpoint import BLOCK, ArrayLog
 from streamshed.engine.ingest import merged
 from streamshed.engine.match.running_relation import RelationIndex, RunningRelation
@@ -380,3 +381,15 @@ def test_every_kind_of_join_goes_on_elsewhere(name: str, feature: str, monkeypat
 def test_joins_with_several_features_go_on_elsewhere(kind: Kind, seed: int, monkeypatch) -> None:
     plan, starts = drawn(kind, seed)
     check_goes_on_elsewhere(plan, data(kind), starts, monkeypatch)
+
+
+def test_a_result_of_many_streams_goes_on_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has more members than the buffer of results has room for at first."""
+    monkeypatch.setattr(operator, "OUTPUT", 8)
+    streams = 50
+    times = np.repeat([0, 1], [streams - 1, 1])
+    table = pa.table({"s": np.arange(streams), "k": np.zeros(streams, np.int64), "ts": times})
+    join = ss.join(by="s").on("k").partial(at_least=streams).within(10, time="ts")
+    plan = join.plan({"input": table.schema})
+    made, _ = batch_by_batch(plan, {"input": table}, True, starts=(0, 1))
+    assert sum(made.values()) == 1

@@ -480,13 +480,16 @@ class Operator:
         """Give the arrays the room of a shape."""
         self.core = roomier(self.core, shape, self.memory, CORE)
         self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
-        by = self.plan.by is not None
         cursor = self.work.cursor  # this may be in the middle of a batch
-        self.work = allocate_work(shape.rows, shape.streams, by)
+        self.work_in(shape)
         self.work.cursor[:] = cursor
+
+    def work_in(self, shape: Shape) -> None:
+        """Have room to work on arrays that have the room of a shape."""
+        by = self.plan.by is not None
+        self.work = allocate_work(shape.rows, shape.streams, by)
         if by and not self.counting and shape.streams + 1 > self.out.payload.size:
-            width = 1 + shape.streams // OUTPUT
-            self.out = self._buffer(width)
+            self.out = self._buffer(1 + shape.streams // OUTPUT)
         self.shape = shape
 
     def _buffer(self, width: int) -> Any:

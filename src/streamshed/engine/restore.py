@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamshed.columns import no_rows
 from streamshed.engine.allocation import roomier
-from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, allocate_work, owned
+from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, owned
 from streamshed.engine.checkpoint import KEYS, MARKS, ROWS, TIME, Head, SegmentName, Snapshot
 from streamshed.engine.ingest import Ingest, InputRows, StreamNames
 from streamshed.engine.loop import evict_to_budget
@@ -322,10 +322,10 @@ def attach(join: Operator, shape: Shape, memory: Memory, snapshot: Snapshot) -> 
     def left(prefix: str, layout: dict[str, Field]) -> dict[str, Any]:
         return {n: memory.open(prefix + n, np.dtype(form.dtype)) for n, form in layout.items()}
 
-    join.shape, join.memory = shape, memory
+    join.memory = memory
     join.core = join.core._replace(**left(CORE, core_layout()))
     join.state = join.state._replace(**left(POLICY, join.policy.layout(shape)))
-    join.work = allocate_work(shape.rows, shape.streams, join.plan.by is not None)
+    join.work_in(shape)
     head = snapshot.head
     _resume(join, head)
     for component in join.components:
