@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamshed import join
 from streamshed.engine.build import build_operator
-from streamshed.engine.bulk import bulk, by_equalities, by_key
+from streamshed.engine.bulk import bulk, by_equalities, by_key, spans
 from streamshed.engine.bulk.bulk import joins_at_once
 from streamshed.engine.bulk.by_equalities import GraphBulk
 from streamshed.engine.bulk.by_key import KeyBulk
@@ -144,8 +144,8 @@ def test_spans_of_time_are_merged_as_the_whole():
     operator = build_operator(plan.plan({"a": rows.schema, "b": rows.schema}))
     parts = [operator.read(position, rows) for position in (0, 1)]
     once = merged(parts)
-    for spans in (2, 3, 5):
-        again = merged(parts, spans)
+    for number in (2, 3, 5):
+        again = merged(parts, number)
         assert all((one == other).all() for one, other in zip(once, again, strict=True))
 
 
@@ -167,9 +167,10 @@ PAIRS = st.lists(st.tuples(KEYS, KEYS, st.integers(0, 30)), max_size=25)
     st.integers(1, 3),
     st.sampled_from([1, 1 << 15]),
     st.sampled_from([1, 20, 1 << 22]),
+    st.sampled_from([1, 3, 128]),
     st.lists(st.integers(1, 60), max_size=3),
 )
-def test_the_loop_makes_the_same_by_equalities(graph, data, threads, part, at_once, cuts):
+def test_the_loop_makes_the_same_by_equalities(graph, data, threads, part, at_once, entered, cuts):
     names = sorted({side[0] for said in GRAPHS[graph] for side in said.split(" = ")})
     tables = {}
     for name in names:
@@ -183,6 +184,7 @@ def test_the_loop_makes_the_same_by_equalities(graph, data, threads, part, at_on
         patch.setattr(bulk, "FEW", 0)
         patch.setattr(by_equalities, "BLOCK", 2)
         patch.setattr(by_equalities, "SMALLEST_TABLE", 2)
+        patch.setattr(spans, "AT_ONCE", entered)
         rows, ledger = in_bulk(said, tables, threads, part, at_once, cuts)
     looped = said.replay(tables, order="arrival")
     assert sorted(map(str, rows)) == sorted(map(str, looped.table.to_pylist()))

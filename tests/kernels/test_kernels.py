@@ -188,15 +188,17 @@ def test_streams_are_merged_as_a_stable_sort_would(streams):
     times = np.array([time for stream in streams for time in stream], np.int64)
     number = np.repeat(np.arange(len(streams), dtype=np.int32), [*map(len, streams)])
     places = np.arange(len(times))
-    columns = [number, times, 7 * places, places, times]
+    hashes = np.stack([3 * places, 5 * places], axis=1).astype(np.uint64)
+    columns = [number, times, 7 * places, places, times, hashes]
     cuts = np.cumsum([0, *map(len, streams)]).astype(np.int64)
     begin = [column.__array_interface__["data"][0] for column in columns]
-    runs = Runs(np.array([begin] * len(streams), np.int64).reshape(-1, 5), cuts[:-1], cuts[1:])
+    runs = Runs(np.array([begin] * len(streams), np.int64).reshape(-1, 6), cuts[:-1], cuts[1:])
     order = np.empty(len(times), np.int64)
-    merged = [np.empty_like(column) for column in columns[:4]]
+    columns = [*columns[:4], hashes]
+    merged = [np.empty_like(column) for column in columns]
     merge_rows(runs, race_of(len(streams)), np.zeros(len(streams), np.int64), order, *merged)
     assert order.tolist() == sorted(range(len(times)), key=lambda place: times[place])
-    for column, found in zip(columns, merged, strict=False):
+    for column, found in zip(columns, merged, strict=True):
         assert (column[order] == found).all()
 
 

@@ -462,12 +462,14 @@ def merged(
     cuts = cut_in_time([part.arrival_time for part in parts], spans)
     places = cuts.sum(axis=1).tolist()
     size = places[-1]
+    attributed = any(part.hashes.size for part in parts)
     # Large arrays are made here, not in compiled code: NumPy asks for large pages, which come fast.
     columns = (
         np.empty(size, np.int32),
         np.empty(size, np.int64),
         np.empty(size, np.uint64),
         np.empty(size, np.int64),
+        np.empty((size if attributed else 0, parts[0].hashes.shape[1]), np.uint64),
     )
     others = [name for name in _OTHERS if any(getattr(part, name).size for part in parts)]
     order = np.empty(size if others else 0, np.int64)
@@ -480,7 +482,7 @@ def merged(
         merge_rows(runs, race_of(len(parts)), firsts, order[these], *taken)
 
     side_by_side(merge, range(spans))
-    batch = Batch(*columns, NO_FLAGS, NO_NUMBERS)
+    batch = Batch(*columns[:4], NO_FLAGS, NO_NUMBERS, hashes=columns[4])
     values = concatenated_values([part.values for part in parts])
     batch = batch._replace(values=values[order] if values.size else values)
     for name in others:
@@ -493,7 +495,7 @@ def merged(
     return batch
 
 
-_OTHERS = ("null", "worth", "importance", "hashes", "size", "values")
+_OTHERS = ("null", "worth", "importance", "size", "values")
 """Columns that not every join has."""
 
 
@@ -512,8 +514,14 @@ def runs_of(
         arrival: the column by which they are merged.
     """
     names = ("stream", "time", "hash", "payload", arrival)
-    columns = [[_address(getattr(part, name), part.time.size) for name in names] for part in parts]
-    return Runs(np.array(columns, np.int64).reshape(-1, len(names)), starts, ends)
+    columns = [
+        [
+            *(_address(getattr(part, name), part.time.size) for name in names),
+            _address(part.hashes, part.hashes.shape[1] * part.time.size if part.hashes.size else 0),
+        ]
+        for part in parts
+    ]
+    return Runs(np.array(columns, np.int64).reshape(-1, len(names) + 1), starts, ends)
 
 
 def _address(column: npt.NDArray[Any], rows: int) -> int:

@@ -32,8 +32,8 @@ class Race(NamedTuple):
     taken: npt.NDArray[np.int64]  # by run: the next row to be taken by whoever merges them
 
 
-STREAM, TIME, HASH, PAYLOAD, ARRIVAL = range(5)
-"""The columns of a run."""
+STREAM, TIME, HASH, PAYLOAD, ARRIVAL, HASHES = range(6)
+"""The columns of a run; the last has the hashes of its attributes, by (row, place)."""
 SOME = 1 << 10
 """Rows whose order is found at a time, before they are taken."""
 _OVER = np.iinfo(np.int64).max
@@ -132,7 +132,7 @@ def take_row(race, run):  # type: ignore[no-untyped-def]
 
 
 @loop
-def merge_rows(runs, race, firsts, order, stream, time, hashed, payload):  # type: ignore[no-untyped-def]
+def merge_rows(runs, race, firsts, order, stream, time, hashed, payload, hashes):  # type: ignore[no-untyped-def]
     """Put the rows of several runs into one order: by (time of arrival, run, place in it).
 
     Args:
@@ -144,8 +144,9 @@ def merge_rows(runs, race, firsts, order, stream, time, hashed, payload):  # typ
         time: a column.
         hashed: a column.
         payload: a column.
+        hashes: takes those of the attributes, if rows have some.
     """
-    rows = begin_race(race, runs)
+    rows, width = begin_race(race, runs), hashes.shape[1]
     place = 0
     while place < rows:
         for i in range(find_order(race, runs, rows - place)):
@@ -156,6 +157,9 @@ def merge_rows(runs, race, firsts, order, stream, time, hashed, payload):  # typ
             time[place] = long_at(columns[TIME], row)
             hashed[place] = long_at(columns[HASH], row)
             payload[place] = long_at(columns[PAYLOAD], row)
+            if hashes.shape[0] > 0:
+                for own in range(width):
+                    hashes[place, own] = long_at(columns[HASHES], row * width + own)
             if order.size > 0:
                 order[place] = firsts[run] + row
             place += 1

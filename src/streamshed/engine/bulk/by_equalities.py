@@ -16,7 +16,17 @@ import numpy.typing as npt
 from streamshed.engine.batch import NO_NUMBERS, Batch
 from streamshed.engine.bulk.bulk import BLOCK, Bulk
 from streamshed.engine.bulk.runs import Group
-from streamshed.engine.bulk.spans import Numbered, Search, Span, join_rows, search_by
+from streamshed.engine.bulk.spans import (
+    DONE,
+    MADE,
+    NEXT,
+    WAITING,
+    Numbered,
+    Search,
+    empty_span,
+    join_rows,
+    search_by,
+)
 from streamshed.engine.bulk.values import enter_again, number_values, room_for_values
 from streamshed.engine.ingest import InputRows, merged
 from streamshed.engine.match.probe_order import own_attributes
@@ -138,26 +148,19 @@ class GraphBulk(Bulk):
         window = self.windows.lengths.max()
         before = int(np.searchsorted(rows.time, rows.time[start] - window))
         lanes, width = self.lanes, rows.numbers.shape[1]
-        span = Span(
-            np.zeros(search.heads, np.int32),
-            np.empty((end - before, width), np.int32),
-            np.zeros(self.windows.lengths.size, np.int64),
-            np.zeros(lanes, np.int64),
-            np.zeros(lanes, np.int64),
-        )
+        span = empty_span(search, end - before, width, lanes, self.windows.lengths.size)
         part = Numbered._make(column[before:end] for column in rows)
         self.bytes_used = sum(array.nbytes for array in (*span, *rows))
         found: list[Made] = []
-        done, room = 0, BLOCK
-        cursor = np.zeros(2, np.int64)
+        room = BLOCK
         time, members = NO_NUMBERS, NO_NUMBERS
-        while done < end - before:
+        while span.cursor[NEXT] < end - before or span.cursor[DONE] < span.cursor[WAITING]:
             if not self.operator.counting or time.size < room:
                 time, members = np.empty(room, np.int64), np.empty(room * lanes, np.int64)
-            join_rows(part, start - before, search, self.windows, span, cursor, time, members)
-            done, made = cursor.tolist()
+            join_rows(part, start - before, search, self.windows, span, time, members)
+            made = int(span.cursor[MADE])
             if made:
                 found.append((time[:made], members[: made * lanes]))
-            elif done < end - before:
+            elif span.cursor[DONE] < span.cursor[WAITING]:
                 room *= 4  # a single row completes more results than there is room for
         return found

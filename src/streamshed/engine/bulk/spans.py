@@ -14,9 +14,18 @@ import numpy.typing as npt
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.intrinsics import prefetch
 
-AHEAD, NEARER = 12, 6
-"""So many rows before one is joined the newest rows of its values are asked for; then the values
-of the first of these."""
+AHEAD = 12
+"""So many rows before one is entered the newest rows of its values are asked for."""
+FAR, NEAR = 6, 3
+"""So many newcomers before one is joined its first partner is asked for, then who that leads to."""
+AT_ONCE = 128
+"""So many rows are entered before those of them that may match are joined. Mostly a third may, and
+which cannot be foretold."""
+
+NEXT, MADE, WAITING, DONE = range(4)
+"""The cursor of a span: the next row, the results made, the newcomers that may match of those
+entered last, and how many of these are joined."""
+CURSOR = 4
 
 LANE, SOURCE, SOURCE_PLACE, HEAD, STRIDE, PLACE = range(6)
 """A level of the search: whose rows are sought, by the value that a row of which stream has at
@@ -48,10 +57,27 @@ class Span(NamedTuple):
     """How the rows of a span hang together; they are numbered from the first."""
 
     heads: npt.NDArray[np.int32]  # by (attribute and value, stream): the newest row, plus 1
-    before: npt.NDArray[np.int32]  # by (row, place): the row before it of the same, plus 1
+    links: npt.NDArray[np.int32]  # by row: its values, then for each the row before it, plus 1
     first: npt.NDArray[np.int64]  # by window: the oldest row within it
     candidate: npt.NDArray[np.int64]  # by level: the row that is tried, plus 1
     chosen: npt.NDArray[np.int64]  # by stream
+    newcomer: npt.NDArray[np.int64]  # of those that may match: the row, and its first partner
+    oldest: npt.NDArray[np.int64]  # by (newcomer, window): the oldest row that it may meet
+    cursor: npt.NDArray[np.int64]
+
+
+def empty_span(search: Search, rows: int, width: int, lanes: int, windows: int) -> Span:
+    """A span of so many rows, none of which is entered."""
+    return Span(
+        np.zeros(search.heads, np.int32),
+        np.empty((rows, 2 * width), np.int32),
+        np.zeros(windows, np.int64),
+        np.zeros(lanes, np.int64),
+        np.zeros(lanes, np.int64),
+        np.zeros((AT_ONCE, 2), np.int64),
+        np.zeros((AT_ONCE, windows), np.int64),
+        np.zeros(CURSOR, np.int64),
+    )
 
 
 def search_by(own: list[list[int]], arrived: list[int], values: list[int]) -> Search:
@@ -101,7 +127,7 @@ def search_by(own: list[list[int]], arrived: list[int], values: list[int]) -> Se
 
 
 @loop
-def join_rows(rows, fresh, search, windows, span, cursor, time, members):  # type: ignore[no-untyped-def]
+def join_rows(rows, fresh, search, windows, span, time, members):  # type: ignore[no-untyped-def]
     """Join rows with those before them until all are done, or there is no room for results.
 
     Args:
@@ -109,44 +135,89 @@ def join_rows(rows, fresh, search, windows, span, cursor, time, members):  # typ
         fresh: the first row that completes results; those before it are only met.
         search: in which order partners are sought.
         windows: of the streams.
-        span: how the rows so far hang together.
-        cursor: the next row, and how many results there are.
+        span: how the rows so far hang together, and how many are done.
         time: of the results.
         members: of the results.
     """
-    made = np.int64(0)
-    i = cursor[0]
-    while i < rows.time.size:
-        _prefetch(rows, i, search, span)
-        for window in range(windows.lengths.size):
-            _advance(rows.time, rows.time[i] - windows.lengths[window], span.first, window)
-        stream = np.int64(rows.stream[i])
-        if i >= fresh and _may_match(rows.numbers, i, stream, search, windows, span):
-            more = _search_partners(rows, i, search, windows, span, made, time, members)
-            if more < 0:
-                break
-            made = more
-        for place in range(search.own.shape[1]):
-            own = search.own[stream, place]
-            head = own[0] + rows.numbers[i, place] * own[1]
-            span.before[i, place] = span.heads[head]
-            span.heads[head] = i + 1
-        i += 1
-    cursor[0] = i
-    cursor[1] = made
+    cursor = span.cursor
+    cursor[MADE] = 0
+    while True:
+        if not _join_newcomers(rows, search, windows, span, time, members):
+            return
+        if cursor[NEXT] == rows.time.size:
+            return
+        _enter_some(rows, fresh, search, windows, span)
 
 
 @kernel
-def _prefetch(rows, i, search, span):  # type: ignore[no-untyped-def]
-    """Ask for what is known of the values of rows that come soon."""
+def _enter_some(rows, fresh, search, windows, span):  # type: ignore[no-untyped-def]
+    """Enter the next rows, and note which of them may match."""
+    width = rows.numbers.shape[1]
+    waiting = np.int64(0)
+    begin = span.cursor[NEXT]
+    end = min(begin + span.newcomer.shape[0], rows.time.size)
+    for i in range(begin, end):
+        _prefetch_heads(rows, i, search, span)
+        for window in range(windows.lengths.size):
+            _advance(rows.time, rows.time[i] - windows.lengths[window], span.first, window)
+            span.oldest[waiting, window] = span.first[window]
+        stream = np.int64(rows.stream[i])
+        may = i >= fresh
+        for which in range(search.direct.shape[1]):
+            level = search.direct[stream, which]
+            head = _head(span.heads, rows.numbers[i, level[SOURCE_PLACE]], level)
+            may &= head > span.first[windows.of[level[LANE]]]
+            if which == 0:
+                span.newcomer[waiting, 1] = head
+        span.newcomer[waiting, 0] = i
+        waiting += np.int64(may)
+        for place in range(width):
+            own, number = search.own[stream, place], rows.numbers[i, place]
+            head = own[0] + number * own[1]
+            span.links[i, place] = number
+            span.links[i, width + place] = span.heads[head]
+            span.heads[head] = i + 1
+    span.cursor[NEXT] = end
+    span.cursor[WAITING] = waiting
+    span.cursor[DONE] = 0
+
+
+@kernel
+def _prefetch_heads(rows, i, search, span):  # type: ignore[no-untyped-def]
+    """Ask for the newest rows of the values of a row that comes soon."""
     if i + AHEAD < rows.time.size:
         later = np.int64(rows.stream[i + AHEAD])
         for place in range(search.own.shape[1]):
             own = search.own[later, place]
             prefetch(span.heads, own[0] + rows.numbers[i + AHEAD, place] * own[1])
-        nearer = i + NEARER
-        head = _head(rows.numbers, nearer, search.direct[np.int64(rows.stream[nearer]), 0], span)
-        prefetch(rows.numbers, max(0, head - 1) * rows.numbers.shape[1])
+
+
+@kernel
+def _join_newcomers(rows, search, windows, span, time, members):  # type: ignore[no-untyped-def]
+    """Join the newcomers that wait; False if there is no room for the results of one."""
+    cursor = span.cursor
+    while cursor[DONE] < cursor[WAITING]:
+        _prefetch_partners(rows, search, span, cursor[DONE])
+        more = _search_partners(rows, cursor[DONE], search, windows, span, time, members)
+        if more < 0:
+            return False
+        cursor[MADE] = more
+        cursor[DONE] += 1
+    return True
+
+
+@kernel
+def _prefetch_partners(rows, search, span, which):  # type: ignore[no-untyped-def]
+    """Ask for the first partners of newcomers that are joined soon."""
+    waiting, words = span.cursor[WAITING], span.links.shape[1]
+    if which + FAR < waiting:
+        prefetch(span.links, (span.newcomer[which + FAR, 1] - 1) * words)
+    if which + NEAR < waiting and search.levels.shape[1] > 1:
+        row, partner = span.newcomer[which + NEAR, 0], span.newcomer[which + NEAR, 1] - 1
+        level = search.levels[np.int64(rows.stream[row]), 1]
+        source = row if level[SOURCE] == np.int64(rows.stream[row]) else partner
+        number = span.links[source, level[SOURCE_PLACE]]
+        prefetch(span.heads, level[HEAD] + number * level[STRIDE])
 
 
 @kernel
@@ -162,45 +233,45 @@ def _advance(time, oldest, first, window):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _head(numbers, row, level, span):  # type: ignore[no-untyped-def]
-    """The newest row of a level's stream that has the value of a row, plus 1."""
-    return np.int64(span.heads[level[HEAD] + numbers[row, level[SOURCE_PLACE]] * level[STRIDE]])
+def _head(heads, number, level):  # type: ignore[no-untyped-def]
+    """The newest row of a level's stream that has a value, plus 1."""
+    return np.int64(heads[level[HEAD] + number * level[STRIDE]])
 
 
 @kernel
-def _may_match(numbers, i, stream, search, windows, span):  # type: ignore[no-untyped-def]
-    """Whether every stream that shares an attribute with a newcomer has a row for its value."""
-    may = True
-    for which in range(search.direct.shape[1]):
-        level = search.direct[stream, which]
-        may &= _head(numbers, i, level, span) > span.first[windows.of[level[LANE]]]
-    return may
+def _first_candidate(span, i, level):  # type: ignore[no-untyped-def]
+    """The newest row before a newcomer that a level may try, plus 1."""
+    source = span.chosen[level[SOURCE]]
+    found = _head(span.heads, span.links[source, level[SOURCE_PLACE]], level)
+    while found > i:  # it came after the newcomer
+        found = np.int64(span.links[found - 1, span.links.shape[1] // 2 + level[PLACE]])
+    return found
 
 
 @kernel
-def _search_partners(rows, i, search, windows, span, made, time, members):  # type: ignore[no-untyped-def]
-    """Write the results that a row completes; how many there are then, -1 if there is no room."""
-    lanes, numbers = windows.of.size, rows.numbers
+def _search_partners(rows, which, search, windows, span, time, members):  # type: ignore[no-untyped-def]
+    """Write the results that a newcomer completes; how many there are then, -1 if without room."""
+    lanes, width = windows.of.size, rows.numbers.shape[1]
+    made = span.cursor[MADE]
+    i = span.newcomer[which, 0]
     stream = np.int64(rows.stream[i])
     chosen, candidate = span.chosen, span.candidate
     chosen[stream] = i
     depth = 0
-    level = search.levels[stream, 0]
-    candidate[0] = _head(numbers, chosen[level[SOURCE]], level, span)
+    candidate[0] = span.newcomer[which, 1]
     while depth >= 0:
         level = search.levels[stream, depth]
         row = candidate[depth] - 1
-        if row < span.first[windows.of[level[LANE]]]:
+        if row < span.oldest[which, windows.of[level[LANE]]]:
             depth -= 1
             continue
-        candidate[depth] = span.before[row, level[PLACE]]
-        if not _agrees(numbers, chosen, row, search.compared[stream, depth]):
+        candidate[depth] = span.links[row, width + level[PLACE]]
+        if not _agrees(span.links, chosen, row, search.compared[stream, depth]):
             continue
         chosen[level[LANE]] = row
         if depth < lanes - 2:
             depth += 1
-            level = search.levels[stream, depth]
-            candidate[depth] = _head(numbers, chosen[level[SOURCE]], level, span)
+            candidate[depth] = _first_candidate(span, i, search.levels[stream, depth])
             continue
         if made == time.size:
             return np.int64(-1)
@@ -212,12 +283,12 @@ def _search_partners(rows, i, search, windows, span, made, time, members):  # ty
 
 
 @kernel
-def _agrees(numbers, chosen, row, compared):  # type: ignore[no-untyped-def]
+def _agrees(links, chosen, row, compared):  # type: ignore[no-untyped-def]
     """Whether a row has the values of those chosen, of attributes that were not looked up."""
     for which in range(compared.shape[0]):
         source = compared[which, 0]
         if source < 0:
             break
-        if numbers[chosen[source], compared[which, 1]] != numbers[row, compared[which, 2]]:
+        if links[chosen[source], compared[which, 1]] != links[row, compared[which, 2]]:
             return False
     return True
