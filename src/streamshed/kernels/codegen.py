@@ -328,12 +328,13 @@ def _take_indices_as_they_are() -> None:
 
 
 @functools.cache
-def _kernel_target(context: Any) -> Any:
-    """What kernels are compiled for, where numba says the given one."""
+def _kernel_target(context: Any, typing: Any) -> Any:
+    """What kernels are compiled for, where numba says the given contexts."""
     if isinstance(context.codegen(), Codegen):
         return context
     return target_of(
         context,
+        typing_context=typing_of(typing),
         _internal_codegen=kernel_codegen(),
         data_model_manager=_MODELS,
         mangler=_mangled,
@@ -345,7 +346,7 @@ class Pipeline(compiler.Compiler):  # type: ignore[misc]
 
     def __init__(self, typingctx: Any, targetctx: Any, *rest: Any) -> None:
         _take_indices_as_they_are()
-        super().__init__(typing_of(typingctx), _kernel_target(targetctx), *rest)
+        super().__init__(typing_of(typingctx), _kernel_target(targetctx, typingctx), *rest)
         self.state.flags = _Flags(self.state.flags)
 
     def define_pipelines(self) -> list[Any]:

@@ -9,7 +9,7 @@ import copy
 import functools
 import operator
 from collections.abc import Mapping
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any
 
 from numba.core import analysis, compiler, ir, lowering, typed_passes, types, untyped_passes
@@ -20,9 +20,10 @@ from numba.core.typing import Context
 
 _ARRAYS = frozenset({operator.getitem, operator.setitem})
 _OPERATORS = _ARRAYS.union(
-    (abs, bool, float, int, range),
+    (abs, bool, float, int, max, min, range),
     (value for name, value in vars(operator).items() if callable(value) and name[0] != "_"),
 )
+_NAMED = (BuiltinFunctionType, ModuleType)
 _NUMBERS = (types.Number, types.Boolean, types.IntegerLiteral, types.BooleanLiteral)
 
 
@@ -63,6 +64,19 @@ class _Lower(lowering.Lower):  # type: ignore[misc]
             )
         }
 
+    def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
+        """The value of an operator; numba tries it for each operand as a constant first."""
+        kinds = self.fndesc.calltypes[expr].args
+        if op is operator.pow or not _is_plain(op, kinds):
+            return super().lower_binop(resty, expr, op)
+        sides = [
+            self.context.cast(self.builder, self.loadvar(side.name), self.typeof(side.name), kind)
+            for side, kind in zip((expr.lhs, expr.rhs), kinds, strict=True)
+        ]
+        function, signature = self.context.typing_context.lowered(op, kinds)
+        result = self.context.get_function(function, signature)(self.builder, sides)
+        return self.context.cast(self.builder, result, signature.return_type, resty)
+
     def delvar(self, name: str) -> None:
         """Forget a variable, which means something only where references are counted."""
         if self._counts_references:
@@ -81,8 +95,13 @@ class _Lowering(typed_passes.NativeLowering):  # type: ignore[misc]
 
 
 _FOR_CLOSURES = (untyped_passes.InlineClosureLikes, untyped_passes.MakeFunctionToJitFunction)
-_FOR_ARRAYS = (typed_passes.InlineOverloads, typed_passes.NopythonRewrites)
-"""Steps that fuse operations on whole arrays, which only functions with reference counting have."""
+_FOR_ARRAYS = (
+    typed_passes.InlineOverloads,
+    typed_passes.NopythonRewrites,
+    typed_passes.IRLegalization,
+)
+"""Steps that fuse operations on whole arrays, or say where a reference is no longer needed: only
+functions with reference counting have either."""
 
 
 @functools.cache
@@ -119,6 +138,7 @@ class _Typing(Context):  # type: ignore[misc]
     """
 
     _known: dict[tuple[int, ...], Any]
+    _lowered: dict[tuple[Any, ...], Any]
 
     def load_additional_registries(self) -> None:
         """Do nothing: numba's own were loaded by the context that this one is a copy of."""
@@ -134,6 +154,25 @@ class _Typing(Context):  # type: ignore[misc]
         if key not in self._known:
             self._known[key] = super().resolve_function_type(func, kinds, kws)
         return self._known[key]
+
+    def lowered(self, op: Any, kinds: Any) -> Any:
+        """An operator as numba lowers it, and its signature, for numbers of some types."""
+        key = (op, *(kind._code for kind in kinds))
+        if key not in self._lowered:
+            function = self.resolve_value_type(op)
+            self._lowered[key] = function, function.get_call_type(self, kinds, {})
+        return self._lowered[key]
+
+    def resolve_value_type(self, value: Any) -> Any:
+        """The type of a value; numba tries all other kinds before those that have a name."""
+        named = self._get_global_type(value) if isinstance(value, _NAMED) else None
+        return super().resolve_value_type(value) if named is None else named
+
+    def resolve_value_type_prefer_literal(self, value: Any) -> Any:
+        """The type of a value, which is that of a constant if it can be."""
+        if type(value) not in types.Literal.ctor_map:
+            return self.resolve_value_type(value)
+        return super().resolve_value_type_prefer_literal(value)
 
 
 def _is_plain(func: Any, args: Any) -> bool:
@@ -159,7 +198,7 @@ def typing_of(context: Any) -> Any:
     context.refresh()
     typing = copy.copy(context)
     typing.__class__ = _Typing
-    typing._known = {}
+    typing._known, typing._lowered = {}, {}
     return typing
 
 
