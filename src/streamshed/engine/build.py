@@ -14,6 +14,7 @@ from streamshed.engine.gate.spill import DiskSpill
 from streamshed.engine.ingest import Ingest
 from streamshed.engine.match.attribute_matcher import AttributeMatcher
 from streamshed.engine.match.condition_matcher import ConditionMatcher
+from streamshed.engine.match.key_window_matcher import KeyWindowMatcher
 from streamshed.engine.match.matcher import Matcher
 from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.memory import within_memory
@@ -107,4 +108,6 @@ def _matcher(plan: Plan, ingest: Ingest, memory: Memory) -> Matcher:
         return ConditionMatcher(plan, ingest.compared, shape, memory)
     if plan.graph:
         return AttributeMatcher(plan, shape, memory)
+    if plan.throttle is not None and not plan.throttle.dropping:
+        return KeyWindowMatcher(plan, shape, memory)
     return Matcher(plan, shape, memory)

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 11
+VERSION = 12
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
 TIME = "__time"

@@ -9,6 +9,7 @@ import numpy as np
 from streamshed.conditions import Cosine, InnerProduct, Near
 from streamshed.engine.allocation import first_shape
 from streamshed.engine.match.attribute_index import index_layout
+from streamshed.engine.match.key_windows import key_windows_layout
 from streamshed.engine.match.pairs import selectivity_layout, vectors_by_row
 from streamshed.engine.match.row_facts import row_facts_layout
 from streamshed.engine.match.sorted_windows import WINDOW_ROWS, sorted_layout
@@ -83,6 +84,8 @@ def _bytes(plan: Plan, rows: int) -> int:
     shape = _shape(plan, rows)
     policy = plan.policy if plan.bounded else Exact()
     layouts = [core_layout(), policy.layout(shape)]
+    if plan.by_whole_keys and plan.throttle is not None and not plan.throttle.dropping:
+        layouts.append(key_windows_layout(len(plan.streams)))
     if plan.graph:
         layouts.append(index_layout(plan))
     if plan.through is not None:

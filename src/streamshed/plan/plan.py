@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -170,6 +170,16 @@ class ThrottlePlan:
     """Whether rows are shed that are of no use to what is gone through."""
     by_rows: bool
     """Whether the throttle goes by the rows processed in time alone, not by the work done."""
+
+    def lengths(self, windows: Sequence[int]) -> list[int]:
+        """The lengths of basic windows, by stream.
+
+        Args:
+            windows: of the streams; 0 where there is none.
+        """
+        if self.part is not None:
+            return [self.part] * len(windows)
+        return [max(1, -(-window // self.parts)) for window in windows]
 
     def on_any_machine(self) -> ThrottlePlan:
         """The same without what depends on the number of cores, which may change between runs."""

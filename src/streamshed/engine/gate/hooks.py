@@ -41,14 +41,20 @@ def is_probed(throttle, core, lane, other, offset, row):  # type: ignore[no-unty
 
 
 @hook
+def next_probed(throttle, lane, other, offset):  # type: ignore[no-untyped-def]
+    """How much older than a newcomer, by `offset` at least, the next rows are that it looks at."""
+    return offset
+
+
+@hook
 def lookback(throttle, core, lane, other):  # type: ignore[no-untyped-def]
     """How much older than a newcomer of a lane a row of another may be that it looks at."""
     return core.lanes[other].window
 
 
 @hook
-def on_candidates(throttle, core, lane, other, count):  # type: ignore[no-untyped-def]
-    """A newcomer of a lane has met so many rows of another that match it."""
+def on_candidates(throttle, core, lane, other, looked, met):  # type: ignore[no-untyped-def]
+    """A newcomer of a lane has looked at so many rows of another, and met so many that fit."""
 
 
 @hook

@@ -61,6 +61,12 @@ KEPT = 0.8
 """How much what was learned counts after each adaptation."""
 
 
+BUSY = 0.9
+"""A join by keys has fallen behind if it works for this part of the time allowed, and the part of
+its rows that it takes is smaller: buffers drop the others."""
+FITTING = 0.5
+"""If a smaller part of the rows of a key fit a newcomer, basic windows are picked, wherever they
+are."""
 LEAST = 0.05
 """The part of the time allowed that is left for the loop, whatever the rest takes."""
 RARELY = 1 / 32
@@ -95,9 +101,7 @@ class Controller(Component):
         super().__init__(shape, memory)
         self.plan, self.throttle = plan, throttle
         windows = np.array([stream.window or 0 for stream in plan.streams], np.int64)
-        part = np.maximum(1, -(-windows // throttle.parts))
-        if throttle.part is not None:
-            part = np.full_like(windows, throttle.part)
+        part = np.array(throttle.lengths(windows.tolist()), np.int64)
         parts = np.maximum(1, -(-windows // part))
         self.most = int(parts.max())
         histograms = new_histograms(windows.astype(np.float64), float(part.min()))
@@ -317,7 +321,9 @@ class Controller(Component):
         performance = min(1.0, begun / came) if came else 1.0
         allowed, spent = pace[CAPACITY] * elapsed, pace[SPENT]
         if self.state.indexed and not self.state.queued:
-            performance = 1.0
+            # Buffers that overflow in bursts are no reason to do less in between.
+            behind = self.state.by_keys and spent >= BUSY * allowed and performance < BUSY
+            performance = max(performance, 1.0 / self.throttle.boost) if behind else 1.0
         if self.state.by_keys and allowed < np.inf:
             # What rows wait for counts as done, but takes time that is still to come: a little may
             # wait all the time, what is more has to be worked off.
@@ -347,7 +353,11 @@ class Controller(Component):
         state, lanes, orders = self.state, len(self.plan.streams), known.orders
         state.first[:] = orders[:, 0]
         ranks = [
-            [self._ranked(i, other, int(begun[other])) for other in orders[i]] for i in range(lanes)
+            [
+                self._ranked(i, other, int(begun[other]), bool(known.shares[i, other] < FITTING))
+                for other in orders[i]
+            ]
+            for i in range(lanes)
         ]
         directions = Directions(
             np.maximum(rates, 1e-12),
@@ -399,11 +409,16 @@ class Controller(Component):
                 state.pace[WINDOWS], state.admitted[:] = windows, keys
         return taken
 
-    def _ranked(self, direction: int, stream: int, parts: int) -> Ranked:
+    def _ranked(self, direction: int, stream: int, parts: int, few: bool) -> Ranked:
+        """Rank the basic windows of a stream; `few` of the rows there fit a newcomer.
+
+        Where an index finds who fits, each row that is looked at makes results, wherever it is, and
+        those are reached at the least cost that are the newest.
+        """
         state = self.state
         part = float(state.part[stream])
         scores = scores_of(state.histograms, direction, stream, part, parts)
-        return ranked(scores, by_age=state.indexed)
+        return ranked(scores, by_age=state.indexed and not (state.by_keys and few))
 
     def _set_ends(self, chosen: npt.NDArray[np.bool_]) -> None:
         """Note how old the rows of the oldest basic window are that is chosen; -1 if none is."""

@@ -55,7 +55,7 @@ class ThrottleState(NamedTuple):
     parts: npt.NDArray[np.int64]  # by lane: how many there are
     chosen: npt.NDArray[np.bool_]  # by (lane of the newcomer, other, basic window)
     ends: npt.NDArray[np.int64]  # by (lane of the newcomer, other): how old what is chosen can be
-    partners: npt.NDArray[np.float64]  # by lane of the newcomer: rows met of each; newcomers
+    partners: npt.NDArray[np.float64]  # by lane of newcomers: looked at of each; met; newcomers
     first: npt.NDArray[np.int64]  # by lane of the newcomer: the window gone through first
     reach: npt.NDArray[np.int64]  # by lane: how long a row is of any use
     admitted: npt.NDArray[np.float64]  # by lane: the part of the rows that is let in
@@ -86,7 +86,7 @@ def throttle_layout(lanes: int, most: int, buffer: int, buckets: int) -> dict[st
         "parts": once(np.int64, lanes),
         "chosen": once(np.bool_, lanes * lanes * most),
         "ends": once(np.int64, lanes * lanes),
-        "partners": once(np.float64, lanes * (lanes + 1)),
+        "partners": once(np.float64, lanes * (2 * lanes + 1)),
         "first": once(np.int64, lanes),
         "reach": once(np.int64, lanes),
         "admitted": once(np.float64, lanes),
@@ -249,7 +249,7 @@ def begin_until(parts, now):  # type: ignore[no-untyped-def]
 def _on_work(parts, core, stream, work):  # type: ignore[no-untyped-def]
     parts.steps[WORK] += work
     if parts.steps[MODE] != HARVESTED:
-        parts.partners[stream * (parts.part.size + 1) + parts.part.size] += 1.0
+        parts.partners[(stream + 1) * (2 * parts.part.size + 1) - 1] += 1.0
     now = np.float64(core.numbers[NEWEST])
     begin = max(now, parts.pace[BUSY_UNTIL])
     parts.pace[BUSY_UNTIL] = begin + work / parts.pace[CAPACITY]
@@ -333,6 +333,17 @@ def _is_probed(parts, core, lane, other, offset, row):  # type: ignore[no-untype
     return parts.chosen[place + _part_of(parts, other, offset)]
 
 
+@implements(hooks.next_probed, ThrottleState)
+def _next_probed(parts, lane, other, offset):  # type: ignore[no-untyped-def]
+    if parts.steps[MODE] != HARVESTED:
+        return offset
+    place = (lane * parts.part.size + other) * parts.most
+    for k in range(_part_of(parts, other, offset), parts.parts[other]):
+        if parts.chosen[place + k]:
+            return max(offset, parts.part[other] * k)
+    return np.int64(BOUNDLESS)
+
+
 @implements(hooks.lookback, ThrottleState)
 def _lookback(parts, core, lane, other):  # type: ignore[no-untyped-def]
     window = core.lanes[other].window
@@ -342,9 +353,11 @@ def _lookback(parts, core, lane, other):  # type: ignore[no-untyped-def]
 
 
 @implements(hooks.on_candidates, ThrottleState)
-def _on_candidates(parts, core, lane, other, count):  # type: ignore[no-untyped-def]
+def _on_candidates(parts, core, lane, other, looked, met):  # type: ignore[no-untyped-def]
     if parts.steps[MODE] == WHOLE:
-        parts.partners[lane * (parts.part.size + 1) + other] += count
+        lanes = parts.part.size
+        parts.partners[lane * (2 * lanes + 1) + other] += looked
+        parts.partners[lane * (2 * lanes + 1) + lanes + other] += met
 
 
 @implements(hooks.is_span_probed, ThrottleState)

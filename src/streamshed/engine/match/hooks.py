@@ -7,6 +7,8 @@ no index beyond the key table.
 
 from __future__ import annotations
 
+import numpy as np
+
 from streamshed.engine.batch import BEFORE, LOOKED
 from streamshed.kernels.compiling import hook
 from streamshed.kernels.core import RESULTS
@@ -54,6 +56,23 @@ def begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: i
 def next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore[no-untyped-def]
     """Choose the next combination of partners, one row in each group; False if there is none."""
     return False
+
+
+@hook
+def next_older(matcher, throttle, core, row, head, lane, other, offset):  # type: ignore[no-untyped-def]
+    """The row that a newcomer looks at after another of the same key; `head` if there is none.
+
+    Args:
+        matcher: its state.
+        throttle: says what of the windows is probed.
+        core: the state of the join.
+        row: the other one.
+        head: the newest row of the key.
+        lane: of the newcomer.
+        other: of the rows.
+        offset: how much older than the newcomer the row is.
+    """
+    return np.int64(core.rows[row].older)
 
 
 @hook

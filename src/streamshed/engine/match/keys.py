@@ -40,11 +40,20 @@ class KeyState(NamedTuple):
     newcomer: npt.NDArray[np.int64]  # the stream of the row that is probed, or NONE
 
 
+class KeyWindowState(NamedTuple):
+    """The same where the rows of a key can be skipped by basic windows (`key_windows.py`)."""
+
+    newcomer: npt.NDArray[np.int64]
+    part: npt.NDArray[np.int64]  # by lane: the length of its basic windows
+    skip: npt.NDArray[np.int32]  # by row, see `key_windows.py`
+
+
 def keys_layout() -> dict[str, Field]:
     """The arrays of `Keys`."""
     return {"newcomer": Field("once", np.int64, NONE)}
 
 
+@implements(hooks.set_newcomer, KeyWindowState)
 @implements(hooks.set_newcomer, KeyState)
 def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     """Tell the policy how important a newcomer is, and how many stored rows it matches."""
@@ -57,11 +66,13 @@ def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-un
     on_newcomer(policy, core, newcomer_importance(batch, i), matches)
 
 
+@implements(hooks.restore_row, KeyWindowState)
 @implements(hooks.restore_row, KeyState)
 def _restore_row(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     hooks.set_newcomer(matcher, policy, core, batch, i, shift)
 
 
+@implements(hooks.on_settled, KeyWindowState)
 @implements(hooks.on_settled, KeyState)
 def _on_settled(matcher, policy, core, key, stored):  # type: ignore[no-untyped-def]
     if counts_matches(policy) > 1 and not stored:
@@ -71,6 +82,12 @@ def _on_settled(matcher, policy, core, key, stored):  # type: ignore[no-untyped-
 
 @implements(hooks.remove_row, KeyState)
 def _remove_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
+    uncount_matches(matcher, policy, core, row)
+
+
+@kernel
+def uncount_matches(matcher, policy, core, row):  # type: ignore[no-untyped-def]
+    """A row has left: let the policy know of those that it matched."""
     if counts_matches(policy) > 1 and has_matches(policy, core, row):
         key, stream = np.int64(core.rows[row].key), np.int64(core.rows[row].stream)
         _meet(policy, core, key, stream, -1)
@@ -103,6 +120,7 @@ def _meet(policy, core, key, stream, change):  # type: ignore[no-untyped-def]
     return matches
 
 
+@implements(hooks.prefetch_rows, KeyWindowState)
 @implements(hooks.prefetch_rows, KeyState)
 def _prefetch_rows(matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
     if core.table.size > CACHED:
@@ -145,19 +163,21 @@ def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     return max(0, np.int64(entry) - 1)
 
 
+@implements(hooks.begin_probe, KeyWindowState)
 @implements(hooks.begin_probe, KeyState)
 def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: ignore[no-untyped-def]
     if core.until.size > 0 and _is_silent(core, np.int64(batch.stream[i]), batch.time[i], key):
         work.cursor[GROUPS] = 0
         work.cursor[LOOKED] = 0
         return False
-    gather(core, throttle, batch, work, i, key)
+    gather(matcher, core, throttle, batch, work, i, key)
     if work.cursor[GROUPS] == 0:
         return False
     begin_choices(core, work)
     return True
 
 
+@implements(hooks.next_match, KeyWindowState)
 @implements(hooks.next_match, KeyState)
 def _next_match(matcher, throttle, core, batch, work, i, shift):  # type: ignore[no-untyped-def]
     return next_choice(core, work)
@@ -322,10 +342,11 @@ def _next_of_product(work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gather(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
+def gather(matcher, core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
     """Collect the partners of a row by stream; no groups if it completes nothing.
 
     Args:
+        matcher: knows which row of a key is next.
         core: the state of the join.
         throttle: says what of the windows is probed.
         batch: the rows.
@@ -338,7 +359,7 @@ def gather(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
     work.cursor[MIXED] = 0
     work.cursor[LOOKED] = 0
     if settings.by:
-        _gather_by_stream(core, throttle, batch, work, i, key)
+        _gather_by_stream(matcher, core, throttle, batch, work, i, key)
         return
     stream = np.int64(batch.stream[i])
     others = key_lanes(core, key) & ~(ONE << np.uint64(stream))
@@ -351,8 +372,10 @@ def gather(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
         if (others >> np.uint64(lane)) & ONE == np.uint64(0):
             continue
         work.groups[groups].start = filled
-        filled = collect(core, throttle, batch, work, i, key, lane, filled)
-        on_candidates(throttle, core, stream, lane, filled - work.groups[groups].start)
+        before = work.cursor[LOOKED]
+        filled = collect(matcher, core, throttle, batch, work, i, key, lane, filled)
+        met = filled - work.groups[groups].start
+        on_candidates(throttle, core, stream, lane, work.cursor[LOOKED] - before, met)
         if filled > work.groups[groups].start:
             groups += 1
         elif settings.complete:
@@ -363,7 +386,7 @@ def gather(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def collect(core, throttle, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
+def collect(matcher, core, throttle, batch, work, i, key, lane, filled):  # type: ignore[no-untyped-def]
     """Append the rows below an entry that are within their windows together with a row.
 
     Where windows differ by stream (SNJoin, section 2.4), all rows are partners up to the shortest
@@ -395,7 +418,7 @@ def collect(core, throttle, batch, work, i, key, lane, filled):  # type: ignore[
             filled += 1
             if ahead > 0:
                 work.cursor[MIXED] = 1
-        row = np.int64(rows[row].older)
+        row = hooks.next_older(matcher, throttle, core, row, head, own, lane, -ahead)
         if row == head:
             break
     work.cursor[LOOKED] += looked
@@ -403,13 +426,13 @@ def collect(core, throttle, batch, work, i, key, lane, filled):  # type: ignore[
 
 
 @kernel
-def _gather_by_stream(core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
+def _gather_by_stream(matcher, core, throttle, batch, work, i, key):  # type: ignore[no-untyped-def]
     """The same where one list holds the rows of all streams: sort them into groups."""
     if key_head(core, key, 0) == NONE:
         return
     rows = core.rows
-    filled = collect(core, throttle, batch, work, i, key, 0, 0)
-    on_candidates(throttle, core, 0, 0, filled)
+    filled = collect(matcher, core, throttle, batch, work, i, key, 0, 0)
+    on_candidates(throttle, core, 0, 0, work.cursor[LOOKED], filled)
     groups = 0
     for j in range(filled):
         stream = rows[work.partners[j]].stream

@@ -88,9 +88,11 @@ class Matcher(Component):
         orders = np.array([[k for k in range(lanes) if k != i] for i in range(lanes)])
         if self.plan.by is not None:  # streams named by a column share one lane
             orders = np.zeros((1, 1), np.int64)
-        partners = join.throttle.state.partners.reshape(lanes, lanes + 1)
-        sizes = partners[:, :lanes] / np.maximum(partners[:, lanes:], 1.0)
-        return Known(orders, np.maximum(sizes, FEWEST), np.ones((lanes, lanes)))
+        partners = join.throttle.state.partners.reshape(lanes, 2 * lanes + 1)
+        looked, met = partners[:, :lanes], partners[:, lanes : 2 * lanes]
+        sizes = np.maximum(looked / np.maximum(partners[:, 2 * lanes :], 1.0), FEWEST)
+        shares = np.where(looked > 0, met / np.maximum(looked, 1.0), 1.0)
+        return Known(orders, sizes, shares)
 
     def specialise(self, run: Callable[..., int]) -> Callable[..., int]:
         """The loop, compiled for what is in no cache on disk."""

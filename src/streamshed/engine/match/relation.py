@@ -292,10 +292,10 @@ def _gather(core, through, throttle, batch, work, i, shift):  # type: ignore[no-
         key = find_key(core, code_hash(other_code(facts, place, stream, lane)), shift)
         if key == NONE or key_head(core, key, lane) == NONE:
             return False
-        start = filled
-        filled = collect(core, throttle, batch, work, i, key, lane, start)
+        start, before = filled, work.cursor[LOOKED]
+        filled = collect(through, core, throttle, batch, work, i, key, lane, start)
         filled = _only_valid(core, facts, work, place, start, filled)
-        on_candidates(throttle, core, stream, lane, filled - start)
+        on_candidates(throttle, core, stream, lane, work.cursor[LOOKED] - before, filled - start)
         if filled == start:
             return False
         work.groups[groups].start = start

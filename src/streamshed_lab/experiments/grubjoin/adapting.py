@@ -36,6 +36,8 @@ DEVIATED = (25.0, 50.0, 75.0)
 BUFFERS = ("as they are", "empty")
 """What waits in figure 16 when the throttle is set to 1: what did before; or nothing, as if there
 had been time for all until then."""
+LAST = 20.0
+"""Seconds that are looked at in figure 16."""
 BEST_INTERVALS = {3: 0.5, 4: 1.0, 5: 3.0}
 """Seconds between adaptations at which the paper has most output, by the number of streams."""
 
@@ -95,44 +97,35 @@ def figure_2(scale: Scale, report: Report) -> list[Claim]:
 
 def figure_16(scale: Scale, report: Report) -> list[Claim]:
     """Rows that are dropped in transition, by the size of the buffers."""
-    limit, rate = capacity(), 200.0
+    rate = 200.0
     sizes = {"10 rows": 10, "1 s": round(rate), "2 s": round(2 * rate)}
     runs: list[Row] = []
-    for (size, rows), seed, (by, rule) in product(sizes.items(), scale.seeds, RULES.items()):
-        report.progress(f"buffers of {size}, throttle {by}, seed {seed}")
+    readings = list(product(charges(), DECIDED, BUFFERS, RULES))
+    for (size, rows), seed in product(sizes.items(), scale.seeds):
+        report.progress(f"buffers of {size}, seed {seed}")
         streams = work("aligned", rate, seed)
-        said = epsilon_join(streams.names).throttle(
-            comparisons_per_second=limit, part="2 seconds", buffer=rows, rule=rule
-        )
-        for when, before in product(DECIDED, BUFFERS):
-            (span,) = watched(
-                waiting(said, rows, when),
-                streams.tables(),
-                [LENGTH - 20, LENGTH],
-                afresh=True,
-                unbounded=before == BUFFERS[1],
-            )
-            row = {"throttle": by, "decided": when, "buffers": before, "buffer": size}
-            runs.append(row | {"seed": seed, "dropped": span.shed / span.arrived})
-    report.runs(stem("fig16", "dropped-by-buffer", capacity=round(limit), rate=rate), runs)
-    by_setting = ["decided", "buffers", "throttle", "buffer"]
+        for charged, when, before, by in readings:
+            span = in_transition(streams, charges()[charged], rows, when, before, by)
+            setting = {"charged": charged, "decided": when, "buffers": before, "throttle": by}
+            found = {"buffer": size, "seed": seed, "dropped": span.shed / span.arrived}
+            runs.append(setting | found)
+    report.runs(stem("fig16", "dropped-by-buffer", capacity=round(capacity()), rate=rate), runs)
+    by_setting = ["charged", "decided", "buffers", "throttle", "buffer"]
     summary = summarise(runs, by_setting, "dropped")
-    report.chart(summary, "buffer", "dropped", "throttle", by_setting[:2])
+    report.chart(summary, "buffer", "dropped", "throttle", by_setting[:3])
     lost = {tuple(row[part] for part in by_setting): row["dropped_mean"] for row in summary}
-    readings = list(product(DECIDED, BUFFERS, RULES))
     cells = [[*at, *(f"{lost[*at, size]:.1%}" for size in sizes)] for at in readings]
-    heads = ["how a row is processed is decided", "buffers at first", "throttle", *sizes]
+    heads = ["charged", "how a row is processed is decided", "buffers at first", "throttle", *sizes]
     return [
         judge(
             "16",
             "1 second buffers can cut the drop rate around 30 % and 2 seconds buffers around 50 %",
             markdown_table(heads, cells),
             {
-                reading(throttle=by, decided=when, buffers=before).at(size): near(
-                    1 - lost[when, before, by, size] / max(1e-9, lost[when, before, by, "10 rows"]),
-                    cut,
+                reading(charged=at[0], decided=at[1], buffers=at[2], throttle=at[3]).at(size): near(
+                    1 - lost[*at, size] / max(1e-9, lost[*at, "10 rows"]), cut
                 )
-                for when, before, by in readings
+                for at in readings
                 for size, cut in (("1 s", 0.3), ("2 s", 0.5))
             },
             "At 200 tuples/s, in 20 s that begin with full windows and a throttle of 1. Where it "
@@ -142,6 +135,43 @@ def figure_16(scale: Scale, report: Report) -> list[Claim]:
             QUARTER,
         )
     ]
+
+
+def in_transition(
+    streams: LaggingWorkload, charge: Charge, rows: int, when: str, before: str, by: str
+) -> Span:
+    """What a join does in the last seconds, which begin with a throttle of 1.
+
+    Args:
+        streams: what is joined.
+        charge: what is charged besides comparisons.
+        rows: of each stream that may wait.
+        when: when it is decided how a row goes through windows.
+        before: what waits as they begin.
+        by: what the throttle is set by.
+    """
+
+    def run(comparisons: float) -> Span:
+        join = epsilon_join(streams.names).throttle(
+            comparisons_per_second=comparisons,
+            every=f"{EVERY:g} seconds",
+            part=f"{PART:g} seconds",
+            buffer=rows,
+            rule=RULES[by],
+        )
+        (span,) = watched(
+            waiting(join, rows, when),
+            streams.tables(),
+            [LENGTH - LAST, LENGTH],
+            afresh=True,
+            unbounded=before == BUFFERS[1],
+        )
+        return span
+
+    lost = 0.0
+    if charge.adaptation:
+        lost = adaptation_seconds(len(streams.lags), WINDOW / PART) / EVERY
+    return at_charge(run, power(charge), LAST, charge, lost)
 
 
 def charged_output(streams: LaggingWorkload, charge: Charge, every: float, part: float) -> float:
