@@ -161,6 +161,7 @@ def test_errors_are_value_errors():
             lambda: join("a", "b").on("a.x >= b.y"),
             ["'a.x >= b.y'", "'>='", "ss.where(function, 'x', 'y')"],
         ),
+        (lambda: join("a", "b").on("a.x >= b.y + 1"), ["'>='", "ss.where(function, 'x', 'y')"]),
         # select
         (TWO.select, ["nothing", ".select('a.x', 'b.y')", ".select('time')"]),
         (lambda: TWO.select("click.x"), ["'click'", "'click.x'", "'clicks', 'orders'", "Did you"]),

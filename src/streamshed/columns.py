@@ -62,16 +62,11 @@ def common_key_type(columns: Sequence[Column]) -> pa.DataType:
         DataType(int64)
     """
     first = columns[0]
-    family = _key_family(first)
+    family = key_family(first)
     for column in columns[1:]:
-        if _key_family(column) != family:
+        if key_family(column) != family:
             raise _incompatible(first, column, "cast one of them to the type of the other")
     return _COMMON[family](columns)
-
-
-def check_stream_names(column: Column) -> None:
-    """Refuse a column whose values cannot tell streams apart."""
-    _key_family(column)
 
 
 def common_time_type(columns: Sequence[Column]) -> pa.DataType:
@@ -215,7 +210,8 @@ def _zone(column: Column) -> str | None:
     return column.type.tz if is_a.is_timestamp(column.type) else None
 
 
-def _key_family(column: Column) -> str:
+def key_family(column: Column) -> str:
+    """The family of types that a column's values are compared in; refuse those that have none."""
     kind = column.type
     for family, belongs in _FAMILIES.items():
         if belongs(kind):
@@ -239,14 +235,9 @@ def _common_integer(columns: Sequence[Column]) -> pa.DataType:
     return pa.decimal128(20, 0)
 
 
-def _common_string(columns: Sequence[Column]) -> pa.DataType:
-    same = all(column.type == pa.string() for column in columns)
-    return pa.string() if same else pa.large_string()
-
-
-def _common_binary(columns: Sequence[Column]) -> pa.DataType:
-    same = all(column.type == pa.binary() for column in columns)
-    return pa.binary() if same else pa.large_binary()
+def _smallest(small: pa.DataType, large: pa.DataType) -> Callable[[Sequence[Column]], pa.DataType]:
+    """The small type if all columns have it, else the large one."""
+    return lambda columns: small if all(column.type == small for column in columns) else large
 
 
 def _common_decimal(columns: Sequence[Column]) -> pa.DataType:
@@ -286,8 +277,8 @@ _FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
 
 _COMMON: dict[str, Callable[[Sequence[Column]], pa.DataType]] = {
     "integer": _common_integer,
-    "string": _common_string,
-    "binary": _common_binary,
+    "string": _smallest(pa.string(), pa.large_string()),
+    "binary": _smallest(pa.binary(), pa.large_binary()),
     "timestamp": _common_timestamp,
     "date": lambda _: pa.date32(),
     "decimal": _common_decimal,

@@ -145,7 +145,8 @@ def _check_no_comparison(text: object, names: Names) -> None:
     sides = [text[: sign.start()].strip(), text[sign.end() :].strip()]
     # A column may have such a name; a comparison names two of the streams.
     if all(side.partition(".")[0] in names.streams and "." in side for side in sides):
-        columns = list(dict.fromkeys(side.partition(".")[2] for side in sides))
+        found = [re.match(r"\w+", side.partition(".")[2]) for side in sides]
+        columns = list(dict.fromkeys(word[0] for word in found if word))
         raise SpecError(
             f"{_METHOD}: {text!r} compares by {sign[0]!r}, and strings name equalities only; give "
             f"a condition of two rows, as in .on(ss.where(function, {', '.join(map(repr, columns))}"

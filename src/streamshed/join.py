@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from streamshed import durations
 from streamshed.arguments import (
@@ -36,9 +36,6 @@ from streamshed.spec import (
     check_names,
 )
 from streamshed.writing import written
-
-if TYPE_CHECKING:
-    pass
 
 
 def join(*streams: str, by: str | None = None) -> Join:

@@ -14,7 +14,7 @@ from streamshed.errors import SpecError
 from streamshed.plan.capabilities import NO_STREAM_BUDGET
 from streamshed.running import Running
 from streamshed.sizes import parse_bytes
-from streamshed.spec import Budget, Spill, Throttle
+from streamshed.spec import KEEP_UP, Budget, Spill, Throttle
 
 if TYPE_CHECKING:
     from streamshed.policies import Policy
@@ -221,27 +221,42 @@ class Limited(Running):
             >>> ss.join("a", "b").on("k").last(100).queue(rows=10).throttle(rows_per_second=1000)
             join('a', 'b').on('k').last(100).queue(rows=10).throttle(rows_per_second=1000)
         """
+        method = ".throttle()"
         said = (what, comparisons_per_second, cpu, rows_per_second)
         if sum(one is not None for one in said) != 1:
             raise SpecError(
-                f".throttle(): the first argument is {what!r}, `comparisons_per_second` is "
+                f"{method}: the first argument is {what!r}, `comparisons_per_second` is "
                 f"{comparisons_per_second!r}, `cpu` is {cpu!r} and `rows_per_second` is "
                 f"{rows_per_second!r}; give exactly one of them"
             )
         if rows_per_second is not None:
-            speed = above(rows_per_second, ".throttle(): `rows_per_second`", 0)
-            return self._with(speed=speed)
-        throttle = Throttle.of(
-            what,
-            comparisons_per_second,
-            cpu,
-            every=every,
-            part=part,
-            boost=boost,
-            sample=sample,
-            buffer=buffer,
-            dropping=dropping,
-            conserve=conserve,
+            return self._with(speed=above(rows_per_second, f"{method}: `rows_per_second`", 0))
+        if what not in (None, KEEP_UP):
+            raise SpecError(
+                f"{method}: {what!r} is no throttle; say {KEEP_UP!r}, or name what is bounded, as "
+                "in .throttle(comparisons_per_second=1e6) or .throttle(cpu=0.5)"
+            )
+        if rule not in ("work", "paper"):
+            raise SpecError(
+                f"{method}: `rule` is {rule!r}; give 'work' to go by the work that was done, or"
+                " 'paper' to go by the rows that were processed in time"
+            )
+        if comparisons_per_second is not None:
+            work = f"{method}: `comparisons_per_second`"
+            comparisons_per_second = above(comparisons_per_second, work, 0)
+        if cpu is not None:
+            cpu = fraction(above(cpu, f"{method}: `cpu`", 0), f"{method}: `cpu`")
+        throttle = Throttle(
+            comparisons=comparisons_per_second,
+            cpu=cpu,
+            keep_up=what is not None,
+            every=durations.parse(every, f"{method}: `every`"),
+            boost=above(boost, f"{method}: `boost`", 1),
+            part=None if part is None else durations.parse(part, f"{method}: `part`"),
+            sample=fraction(sample, f"{method}: `sample`"),
+            buffer=positive(buffer, f"{method}: `buffer`"),
+            dropping=bool(dropping),
+            conserve=bool(conserve),
             rule=rule,
         )
         return self._with(throttled=throttle)

@@ -6,8 +6,9 @@ random numbers in the way that is written here, and so make the same results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple, fields, replace
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, replace
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamshed.engine.accounts import estimates
 from streamshed.engine.ingest import EncodedRows, Ingest, InputRows, key_hash
-from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.hashing import secret_of
 from streamshed.kernels.merge import order_by_shard
-from streamshed.ledger import Keys, Ledger, StreamLedger
+from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan, RelationPlan, StreamPlan, ThrottlePlan
 
 if TYPE_CHECKING:
@@ -204,9 +205,11 @@ def combined(shards: Sequence[Operator]) -> Ledger:
         },
         others=_added([part.others for part in parts]),
         **{name: sum(getattr(part, name) for part in parts) for name in ADDED},
-        missed=_missed([shard.tally() for shard in shards]),
-        missed_lately=_missed([shard.tally(lately=True) for shard in shards]),
-        keys=_keys([shard.key_tally() for shard in shards]),
+        **estimates(
+            _summed(shard.tally() for shard in shards),
+            _summed(shard.tally(lately=True) for shard in shards),
+            _summed(shard.key_tally() for shard in shards),
+        ),
         sample_rate=min(part.sample_rate for part in parts),
         shed_by={policy: sum(part.shed_by.get(policy, 0) for part in parts) for policy in shed_by},
         importance=_total([part.importance for part in parts]),
@@ -226,16 +229,6 @@ def _total(values: Sequence[Any]) -> Any:
     return sum(known) if known else None
 
 
-def _missed(tallies: Sequence[Tally | None]) -> Any:
+def _summed(tallies: Iterable[Any]) -> Any:
     known = [tally for tally in tallies if tally is not None]
-    return reduce(lambda one, other: one + other, known).missed() if known else None
-
-
-def _keys(tallies: Sequence[KeyTally | None]) -> Keys | None:
-    known = [tally for tally in tallies if tally is not None]
-    if not known:
-        return None
-    names = [field.name for field in fields(KeyTally)]
-    summed = KeyTally(**{name: sum(getattr(one, name) for one in known) for name in names})
-    keys = replace(summed, keys_weight=max(one.keys_weight for one in known))
-    return Keys(keys.made(), keys.exact())
+    return reduce(operator.add, known) if known else None

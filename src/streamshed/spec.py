@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamshed.arguments import Names, PerStream, above, fraction, positive
+from streamshed.arguments import Names, PerStream, fraction
 from streamshed.conditions import PairCondition, SharedKey
 from streamshed.durations import Duration, amount, describe, parse
 from streamshed.equalities import Equalities
@@ -88,53 +88,6 @@ class Throttle:
     dropping: bool
     conserve: bool
     rule: Literal["work", "paper"]
-
-    @classmethod
-    def of(
-        cls,
-        what: object,
-        comparisons: object,
-        cpu: object,
-        *,
-        every: object,
-        part: object,
-        boost: object,
-        sample: object,
-        buffer: object,
-        dropping: object,
-        conserve: object,
-        rule: object,
-    ) -> Throttle:
-        """Read the arguments of `.throttle` that are about work."""
-        method = ".throttle()"
-        if what not in (None, KEEP_UP):
-            raise SpecError(
-                f"{method}: {what!r} is no throttle; say {KEEP_UP!r}, or name what is bounded, as "
-                "in .throttle(comparisons_per_second=1e6) or .throttle(cpu=0.5)"
-            )
-        if rule not in ("work", "paper"):
-            raise SpecError(
-                f"{method}: `rule` is {rule!r}; give 'work' to go by the work that was done, or"
-                " 'paper' to go by the rows that were processed in time"
-            )
-        share = None
-        if cpu is not None:
-            share = fraction(above(cpu, f"{method}: `cpu`", 0), f"{method}: `cpu`")
-        return cls(
-            comparisons=None
-            if comparisons is None
-            else above(comparisons, f"{method}: `comparisons_per_second`", 0),
-            cpu=share,
-            keep_up=what is not None,
-            every=parse(every, f"{method}: `every`"),
-            boost=above(boost, f"{method}: `boost`", 1),
-            part=None if part is None else parse(part, f"{method}: `part`"),
-            sample=fraction(sample, f"{method}: `sample`"),
-            buffer=positive(buffer, f"{method}: `buffer`"),
-            dropping=bool(dropping),
-            conserve=bool(conserve),
-            rule="work" if rule == "work" else "paper",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streamshed.ledger import Ledger
-
-
-@contextmanager
-def telling() -> Iterator[Callable[[str], None]]:
-    """Give a function that shows progress: on a terminal a line that changes, else line by line."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda line: print(line, file=sys.stderr, flush=True)
-        return
-    with console.status("starting") as status:
-        yield status.update
 
 
 def print_table(table: Table, *lines: str) -> None:

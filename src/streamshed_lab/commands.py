@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streamshed.errors import StreamshedError, listed, suggestion
-from streamshed.terminal import prepare_spark, print_table, telling
+from streamshed.terminal import prepare_spark, print_table
 from streamshed_lab.bench import BENCHMARKS, shown
 from streamshed_lab.bench import run as run_benchmark
 from streamshed_lab.bench.page import header_of
@@ -136,7 +137,7 @@ def bench(
     if loop is not None and flame is None:
         raise StreamshedError(f"--loop {loop} needs a file for its flame graph; give --flame FILE")
     if flame is not None:
-        with telling() as tell:
+        with _telling() as tell:
             tell("compiling the loop with counters, which takes a minute or two")
             drawn = lab_module("streamshed_lab.bench.flame").flame_graph(name, loop)
             flame.write_text(drawn)
@@ -149,7 +150,7 @@ def bench(
     table.add_column("measured", justify="right")
     for head in ("unit", "bar", "holds"):
         table.add_column(head)
-    with telling() as tell:
+    with _telling() as tell:
         measurements = run_benchmark(name, quick, tell)
         if as_json:
             typer.echo(header_of(name, quick).to_json())
@@ -163,3 +164,14 @@ def bench(
             )
     if not as_json:
         print_table(table)
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """Give a function that shows progress: on a terminal a line that changes, else line by line."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    with console.status("starting") as status:
+        yield status.update

@@ -6,7 +6,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamshed.kernels.compiling import driver
-from streamshed.kernels.relevance import EVEN, PLAIN, SHARE, chances, choose_parties, learn
+from streamshed.kernels.relevance import (
+    EVEN,
+    PLAIN,
+    SHARE,
+    chance_factor,
+    choose_parties,
+    feed_back,
+)
+
+
+@driver
+def chances(row, own, reading):
+    """The chance of each party to be probed for a row of `own`, whose own is 0."""
+    factor = chance_factor(row, own, reading)
+    found = np.empty(row.size)
+    for party in range(row.size):
+        found[party] = 0.0 if party == own else min(1.0, factor * row[party])
+    return found
+
+
+@driver
+def learn(row, chosen, weights, least):
+    """Take a note of feedback into a row, in place."""
+    feed_back(row, chosen, weights, chosen.size, least)
 
 
 @driver

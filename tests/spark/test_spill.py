@@ -163,5 +163,5 @@ def test_what_joins_that_spill_cannot_do_on_spark(spark, tmp_path) -> None:
     frames = {name: spark.createDataFrame([(1, 2, 3)], "k long, ts long, n long") for name in "ab"}
     with pytest.raises(ss.InputError, match=r"\.spill\(\) and resume="):
         joined(tmp_path).stream(frames, resume=str(tmp_path))
-    with pytest.raises(ss.SpecError, match=r"\.spill\(\) and \.aggregate\(\).*close"):
+    with pytest.raises(ss.SpecError, match=r"\.spill\(\) with \.aggregate\(\).*close"):
         joined(tmp_path).aggregate("a.n", over=60).stream(frames)

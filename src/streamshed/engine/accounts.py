@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamshed.columns import shown_names
 from streamshed.engine.batch import IDLE, STAGE
 from streamshed.engine.match.relation_matcher import RelationMatcher
+from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import FATES, PEAK, PEAK_BYTES, TOTAL_IMPORTANCE
 from streamshed.ledger import Keys, Ledger, StreamLedger
 
@@ -28,7 +29,9 @@ def ledger_of(join: Operator) -> Ledger:
         held_bytes=_counted(join, _held_bytes(join)),
         peak_bytes=_counted(join, int(join.core.numbers[PEAK_BYTES])),
         shed_by=_shed_by(join),
-        **_estimates(join),
+        **estimates(join.tally(), join.tally(lately=True), join.key_tally()),
+        sample_rate=join.sample_rate,
+        sample_bytes=0 if join.loss is None else join.loss.nbytes(join.shape),
     )
     if join.plan.weighed:
         total = float(join.core.totals[TOTAL_IMPORTANCE]) - join.rejected_importance
@@ -93,15 +96,12 @@ def _shed_by(join: Operator) -> dict[str, int]:
     return shed | ({"throttle": dropped} if dropped else {})
 
 
-def _estimates(join: Operator) -> dict[str, Any]:
-    """What the sample says, if there is one or nothing is missed."""
-    tally, lately, keys = join.tally(), join.tally(lately=True), join.key_tally()
+def estimates(tally: Tally | None, lately: Tally | None, keys: KeyTally | None) -> dict[str, Any]:
+    """What the sample says, as the fields of a ledger, if there is one or nothing is missed."""
     return {
         "missed": tally and tally.missed(),
         "missed_lately": lately and lately.missed(),
         "keys": keys and Keys(keys.made(), keys.exact()),
-        "sample_rate": join.sample_rate,
-        "sample_bytes": 0 if join.loss is None else join.loss.nbytes(join.shape),
     }
 
 

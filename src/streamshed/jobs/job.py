@@ -20,7 +20,8 @@ from streamshed.jobs.options import build, described
 from streamshed.jobs.reading import JobError, Keys, Origin, read_file, replaced
 from streamshed.jobs.schema import check
 from streamshed.jobs.settings import check_secrets, check_spark
-from streamshed.join import Join
+from streamshed.join import Join, spec_of
+from streamshed.plan.capabilities import check_runtime
 from streamshed.plan.routing import check_shards, check_spilling
 from streamshed.relations import Table, table
 from streamshed.terminal import prepare_spark
@@ -142,10 +143,10 @@ class Job:
     def _check_plan(self) -> Iterator[tuple[Keys, str]]:
         if all(schema is not None for schema in self.schemas.values()):
             try:
+                check_runtime(spec_of(self.joined), "stream")
                 plan = self.joined.plan(self.schemas)
                 check_shards(plan, self.stream.get("shards"))
-                if plan.spill is not None:
-                    check_spilling(plan, self.stream.get("resume"))
+                check_spilling(plan, self.stream.get("resume"))
             except StreamshedError as error:
                 yield _about(str(error), self.mapping()["join"]), str(error)
                 return

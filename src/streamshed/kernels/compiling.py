@@ -97,7 +97,7 @@ def hook(stub: Function) -> Function:
 
 
 def implements(hooked: Callable[..., Any], state: type) -> Callable[[Function], Function]:
-    """Let a function decide a hook wherever the policy's state is of the given class."""
+    """Let a function, or a kernel, decide a hook wherever the state is of the given class."""
 
     def register(function: Function) -> Function:
         hooked.forms[state] = function  # type: ignore[attr-defined]

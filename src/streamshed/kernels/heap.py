@@ -6,9 +6,39 @@ stands, NONE if it does not) and `sizes` (by group). Its order is the hook `prec
 
 from __future__ import annotations
 
+import numpy as np
+
 from streamshed.kernels.compiling import kernel
-from streamshed.kernels.core import NONE
+from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.hooks import precedes
+from streamshed.kernels.table import pool_of
+
+
+def heap_layout() -> dict[str, Field]:
+    """The arrays of a state with a heap of the rows of each pool."""
+    return {
+        "items": Field("held", np.int32, None),
+        "place": Field("row", np.int32, None),
+        "sizes": Field("pool", np.int64),
+    }
+
+
+@kernel
+def enter_pool(heap, core, row):  # type: ignore[no-untyped-def]
+    """Put a row into the heap of its pool."""
+    heap_push(heap, core, pool_of(core, core.rows[row].stream), row)
+
+
+@kernel
+def leave_pool(heap, core, row):  # type: ignore[no-untyped-def]
+    """Take a row out of the heap of its pool."""
+    heap_remove(heap, core, pool_of(core, core.rows[row].stream), row)
+
+
+@kernel
+def restore_in_pool(heap, core, row):  # type: ignore[no-untyped-def]
+    """Put a row right, in the heap of its pool, whose standing has changed."""
+    heap_restore(heap, core, pool_of(core, core.rows[row].stream), row)
 
 
 @kernel

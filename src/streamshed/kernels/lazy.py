@@ -7,6 +7,7 @@ of them.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ from numba.core.registry import CPUDispatcher
 from numba.core.types.misc import unliteral
 
 PROFILE = "STREAMSHED_PROFILE"
-"""Set in the environment of a process whose kernels note their time, see `profiling`."""
+"""Names, in the environment of a process whose kernels note their time, the module that has them
+do so, by a function `noted`."""
 
 
 def measured(
@@ -33,9 +35,8 @@ def measured(
     """
     if PROFILE not in os.environ:
         return function
-    from streamshed.kernels.profiling import noted
-
-    return noted(function, compiled, driver)
+    module = importlib.import_module(os.environ[PROFILE])
+    return module.noted(function, compiled, driver)  # type: ignore[no-any-return]
 
 
 def widened(kind: Any) -> Any:
@@ -146,6 +147,8 @@ class Hook:
 
     def _kernel(self, state: Any) -> Kernel:
         form = self.forms.get(state.instance_class, self._default)
+        if isinstance(form, Kernel):
+            return form
         if form not in self._kernels:
             inner = measured(form, lambda one: Kernel(one, self._options))
             self._kernels[form] = Kernel(inner, self._options)

@@ -39,6 +39,12 @@ def put_member(policy, core, row, position):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def member_position(policy, core, row):  # type: ignore[no-untyped-def]
+    """Where a row stands."""
+    return policy.position[row]
+
+
+@kernel
 def drop_member(policy, core, row):  # type: ignore[no-untyped-def]
     """Take a row out; the last one takes its place."""
     pools = policy.filled.size

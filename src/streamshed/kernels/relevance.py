@@ -14,7 +14,7 @@ from streamshed.kernels.hashing import fold
 from streamshed.kernels.random import draw, mix
 
 SHARE, PLAIN, EVEN = 0, 1, 2
-"""How relevance becomes the chance to be probed: see `chances`."""
+"""How relevance becomes the chance to be probed: see `chance_factor`."""
 MOST_RELEVANT = 1.0
 """The largest relevance: the paper speaks of percentages."""
 
@@ -90,16 +90,6 @@ def feed_back(row, chosen, weights, count, least):  # type: ignore[no-untyped-de
 
 
 @driver
-def chances(row, own, reading):  # type: ignore[no-untyped-def]
-    """The chance of each party to be probed for a row of `own`, whose own is 0."""
-    factor = chance_factor(row, own, reading)
-    found = np.empty(row.size)
-    for party in range(row.size):
-        found[party] = 0.0 if party == own else min(1.0, factor * row[party])
-    return found
-
-
-@driver
 def classes_of(hashed, classes):  # type: ignore[no-untyped-def]
     """The row of a relevance matrix in which each value is."""
     found = np.empty(hashed.size, np.int64)
@@ -160,9 +150,3 @@ def learn_notes(relevance, probed, matched, least):  # type: ignore[no-untyped-d
                     weights[count] = matched[party, own, found] / probed[party, own, found]
                     count += 1
             feed_back(relevance[own, found], chosen, weights, count, least)
-
-
-@driver
-def learn(row, chosen, weights, least):  # type: ignore[no-untyped-def]
-    """Take a note of feedback into a row, in place."""
-    feed_back(row, chosen, weights, chosen.size, least)

@@ -184,12 +184,15 @@ RUNTIMES: dict[Runtime, str] = {
 }
 """The methods that run a join, and where."""
 
-NOT_IN: dict[tuple[str, Runtime], str] = {
-    ("aggregates", "open"): (
+NOT_IN: dict[tuple[tuple[str, ...], Runtime], str] = {
+    (("aggregates",), "open"): (
         "a session returns results as they are made, and an aggregate needs all of them"
     ),
+    (("`spill`", "aggregates"), "stream"): (
+        "a window of aggregates closes by the time of its results, and those from disk come later"
+    ),
 }
-"""Features that a runtime does not have, and why."""
+"""Features that a runtime does not have, alone or together, and why."""
 
 _RANKS_KEYS = "it ranks keys that all streams share, and these streams share none"
 _RANKS_ATTRIBUTES = "it ranks rows by equal columns, and these rows match by a condition"
@@ -242,15 +245,18 @@ def check(spec: Spec) -> None:
 
 
 def check_runtime(spec: Spec, runtime: Runtime) -> None:
-    """Refuse a feature that a runtime does not have."""
-    for (name, where), reason in NOT_IN.items():
-        if where == runtime and _BY_NAME[name].is_said(spec):
-            others = [f".{other}()" for other in RUNTIMES if (name, other) not in NOT_IN]
-            method = _BY_NAME[name].method
-            raise SpecError(
-                f"{method} is not available in .{runtime}(): {reason}; leave {method} out, or use"
-                f" {' or '.join(others)}"
-            )
+    """Refuse what a runtime does not have."""
+    said = {feature.name for feature in FEATURES if feature.is_said(spec)}
+    lacks = {where: (names, why) for (names, where), why in NOT_IN.items() if said >= {*names}}
+    if runtime in lacks:
+        names, reason = lacks[runtime]
+        others = " or ".join(f".{other}()" for other in RUNTIMES if other not in lacks)
+        methods = " with ".join(_BY_NAME[name].method for name in names)
+        out = methods if len(names) == 1 else "one of them"
+        raise SpecError(
+            f"{methods} is not available in .{runtime}(): {reason}; leave {out} out, or use"
+            f" {others}"
+        )
 
 
 def check_policy(spec: Spec, policy: Policy) -> None:
@@ -300,7 +306,8 @@ def support_table() -> str:
     lines += ["", f"Features compose with each other{', except:' if EXCLUSIVE else '.'}"]
     lines += ["", *(f"- {one} and {other}: {why}." for (one, other), why in EXCLUSIVE.items())]
     lines += ["", "Not every runtime has every feature:", ""]
-    lines += [f"- {name} is not in `{runtime}`: {why}." for (name, runtime), why in NOT_IN.items()]
+    for (names, runtime), why in NOT_IN.items():
+        lines.append(f"- {' with '.join(names)} is not in `{runtime}`: {why}.")
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -301,7 +301,7 @@ def _inputs(spec: Spec, schemas: Mapping[str, pa.Schema]) -> tuple[_Input, ...]:
 
 
 def _check_by(spec: Spec, by: str, source: _Input) -> None:
-    columns.check_stream_names(columns.find(source.schema, source.name, by, "name of streams"))
+    columns.key_family(columns.find(source.schema, source.name, by, "name of streams"))
     if by in spec.key_of(source.name):
         raise SpecError(
             f"the column {by!r} names the streams and is a key column too, so that no two "

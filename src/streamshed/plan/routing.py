@@ -50,16 +50,11 @@ def check_shards(plan: Plan, shards: int | None) -> None:
 
 
 def check_spilling(plan: Plan, resume: str | None) -> None:
-    """Refuse what joins that spill cannot do on Spark."""
-    if resume is not None:
+    """Refuse to begin a join that spills with the rows of a savepoint."""
+    if plan.spill is not None and resume is not None:
         raise InputError(
             ".spill() and resume= were both given, but a join that spills cannot begin with the"
             " rows of a savepoint; leave one of them out"
-        )
-    if plan.aggregates is not None:
-        raise SpecError(
-            ".spill() and .aggregate() were both said, but on Spark a window of aggregates closes"
-            " by the time of its results, and those from disk come later; leave one of them out"
         )
 
 

@@ -8,7 +8,7 @@ from streamshed.errors import SpecError
 from streamshed.policies.base import Exact, Policy
 from streamshed.policies.column import ByColumn
 from streamshed.policies.density import Density
-from streamshed.policies.existence import Existence, existence_space, value_space
+from streamshed.policies.existence import Existence
 from streamshed.policies.frequency import Frequency
 from streamshed.policies.importance import Importance
 from streamshed.policies.oldest import Oldest
@@ -68,6 +68,4 @@ __all__ = [
     "RelationDensity",
     "Sketch",
     "by_name",
-    "existence_space",
-    "value_space",
 ]

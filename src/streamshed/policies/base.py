@@ -30,9 +30,6 @@ class Policy:
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "none"
     """What the hook `mark` says of a row: nothing, the same always, or what may change."""
 
-    ranks_keys: ClassVar[bool] = False
-    """Whether rows are ranked by the key that streams share; through a relation there is none."""
-
     @property
     def makes_sample(self) -> bool:
         """Whether what is kept is to be a sample: all that wait in a queue are equal then."""

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements
 from streamshed.kernels.core import Field, Shape
-from streamshed.kernels.heap import heap_push, heap_remove, heap_top
-from streamshed.kernels.table import pool_of
+from streamshed.kernels.heap import enter_pool, heap_layout, heap_top, leave_pool
 from streamshed.policies.base import Policy
 
 
@@ -56,12 +55,7 @@ class ByColumn(Policy):
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """A heap of rows for each pool."""
-        return {
-            "items": Field("held", np.int32, None),
-            "place": Field("row", np.int32, None),
-            "sizes": Field("pool", np.int64),
-            "worth": Field("row", np.int64, None),
-        }
+        return heap_layout() | {"worth": Field("row", np.int64, None)}
 
 
 @implements(hooks.precedes, ColumnState)
@@ -84,12 +78,10 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
 @implements(hooks.on_insert, ColumnState)
 def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     policy.worth[row] = worth
-    heap_push(policy, core, pool_of(core, core.rows[row].stream), row)
+    enter_pool(policy, core, row)
 
 
-@implements(hooks.on_remove, ColumnState)
-def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
-    heap_remove(policy, core, pool_of(core, core.rows[row].stream), row)
+implements(hooks.on_remove, ColumnState)(leave_pool)
 
 
 @implements(hooks.mark, ColumnState)
@@ -100,4 +92,4 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
 @implements(hooks.on_restore, ColumnState)
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     policy.worth[row] = marked
-    heap_push(policy, core, pool_of(core, core.rows[row].stream), row)
+    enter_pool(policy, core, row)

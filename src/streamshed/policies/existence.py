@@ -63,7 +63,6 @@ class Existence(Policy):
     name: ClassVar[str] = "existence"
     state: ClassVar[type] = ExistenceState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "fixed"
-    ranks_keys: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.completed not in (None, "first"):
@@ -99,31 +98,6 @@ class Existence(Policy):
     def prepare(self, state: ExistenceState, plan: Plan) -> None:
         """Write the rule into the state."""
         state.completes[0] = self.completed == "first"
-
-
-def existence_space(streams: int, hash_values: int, rows: int) -> int:
-    """Bytes that the paper's implementation needs (section 4, formula 1).
-
-    Args:
-        streams: the number of streams, n.
-        hash_values: the number of hash values of the bit-vector hash table, H.
-        rows: the rows of each window, M.
-
-    Examples:
-        >>> existence_space(5, 10**6, 500)
-        6005800
-    """
-    return int(6 * hash_values + streams * (10 * 2 ** (streams - 1) + 2 * rows))
-
-
-def value_space(streams: int, domain: int, rows: int) -> int:
-    """Bytes that a value-based policy needs by the paper's count (section 4, formula 2).
-
-    Examples:
-        >>> value_space(5, 10**8, 500)
-        4000005000
-    """
-    return streams * (8 * domain + 2 * rows)
 
 
 @kernel
@@ -187,10 +161,6 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
 
 
 @implements(hooks.on_remove, ExistenceState)
-def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
-    _leave_group(policy, core, row)
-
-
 @kernel
 def _leave_group(policy, core, row):  # type: ignore[no-untyped-def]
     entry = policy.links[row].group

@@ -13,7 +13,7 @@ from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.heap import heap_restore
-from streamshed.kernels.pool_rows import add_member, put_member
+from streamshed.kernels.pool_rows import add_member, member_position, put_member
 from streamshed.kernels.table import (
     find_key,
     home_shift,
@@ -28,9 +28,8 @@ from streamshed.policies.values import (
     enter_value,
     entry_of,
     known_standing,
-    lowest_value,
+    ranks_values,
     value_changed,
-    value_precedes,
     value_removed,
 )
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from streamshed.plan.plan import Plan
 
 
+@ranks_values
 class FrequencyState(NamedTuple):
     """Keys by the number of their rows: of all streams, which the key table counts, or of each."""
 
@@ -106,16 +106,6 @@ def _standing(core, key):  # type: ignore[no-untyped-def]
     return key_per_byte(core, np.float64(key_count(core, key)), key, 0, 0)
 
 
-@implements(hooks.precedes, FrequencyState)
-def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
-    return value_precedes(policy, core, item, other)
-
-
-@implements(hooks.victim, FrequencyState)
-def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
-    return lowest_value(policy, core, pool, arrival)
-
-
 @implements(known_standing, FrequencyState)
 def _known_standing(policy, core, row):  # type: ignore[no-untyped-def]
     if policy.by_window[0] == 0:
@@ -167,9 +157,7 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
         heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
 
 
-@implements(hooks.mark, FrequencyState)
-def _mark(policy, core, row):  # type: ignore[no-untyped-def]
-    return policy.position[row]
+implements(hooks.mark, FrequencyState)(member_position)
 
 
 @implements(hooks.on_restore, FrequencyState)

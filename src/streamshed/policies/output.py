@@ -17,10 +17,9 @@ from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
     known_standing,
-    lowest_value,
+    ranks_values,
     value_changed,
     value_inserted,
-    value_precedes,
     value_removed,
 )
 
@@ -30,6 +29,7 @@ POSITION_BITS = 31
 """Of a mark: below the results of a row's key is its position among those that are drawn from."""
 
 
+@ranks_values
 class OutputState(NamedTuple):
     """Keys by the number of results that they have made."""
 
@@ -74,16 +74,6 @@ def _bytes_changed(policy, core, key):  # type: ignore[no-untyped-def]
     """Where the budget is in bytes, a key stands by those of its rows too."""
     if core.key_size.size > 0:
         value_changed(policy, core, key, _standing(policy, core, key))
-
-
-@implements(hooks.precedes, OutputState)
-def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
-    return value_precedes(policy, core, item, other)
-
-
-@implements(hooks.victim, OutputState)
-def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
-    return lowest_value(policy, core, pool, arrival)
 
 
 @implements(known_standing, OutputState)

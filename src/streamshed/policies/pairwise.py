@@ -25,6 +25,7 @@ from streamshed.kernels.count_min import (
     counted,
 )
 from streamshed.kernels.hashing import fold
+from streamshed.kernels.heap import enter_pool, leave_pool
 from streamshed.kernels.intrinsics import trailing_zeros
 from streamshed.kernels.tumbling_windows import turns
 from streamshed.policies.base import Policy
@@ -35,10 +36,8 @@ from streamshed.policies.ranking import (
     attributes_of,
     check_queue,
     check_ranking,
-    enter,
     is_admitted,
     is_taken,
-    leave,
     queueing,
     rank_again,
     ranking_layout,
@@ -218,14 +217,12 @@ def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-un
 def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     policy.value[row] = policy.arrived[0]
     policy.promise[row] = policy.newcomer[0]
-    enter(policy, core, row)
+    enter_pool(policy, core, row)
 
 
-@implements(hooks.on_remove, PairwiseState)
-def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
-    leave(policy, core, row)
+implements(hooks.on_remove, PairwiseState)(leave_pool)
 
 
 @implements(hooks.on_restore, PairwiseState)
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    enter(policy, core, row)
+    enter_pool(policy, core, row)

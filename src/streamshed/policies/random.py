@@ -15,6 +15,7 @@ from streamshed.kernels.pool_rows import (
     drawn_member,
     drop_member,
     member_layout,
+    member_position,
     put_member,
 )
 from streamshed.kernels.random import draw
@@ -62,16 +63,6 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
     add_member(policy, core, row)
 
 
-@implements(hooks.on_remove, RandomState)
-def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
-    drop_member(policy, core, row)
-
-
-@implements(hooks.mark, RandomState)
-def _mark(policy, core, row):  # type: ignore[no-untyped-def]
-    return policy.position[row]
-
-
-@implements(hooks.on_restore, RandomState)
-def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    put_member(policy, core, row, marked)
+implements(hooks.on_remove, RandomState)(drop_member)
+implements(hooks.mark, RandomState)(member_position)
+implements(hooks.on_restore, RandomState)(put_member)

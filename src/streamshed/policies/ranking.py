@@ -15,8 +15,8 @@ from streamshed.errors import SpecError
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import cold_kernel, implements, kernel
 from streamshed.kernels.core import NEWEST, NONE, Field
-from streamshed.kernels.heap import heap_push, heap_remove, heap_top
-from streamshed.kernels.table import newcomer_per_byte, per_byte, pool_of
+from streamshed.kernels.heap import heap_layout, heap_push, heap_top
+from streamshed.kernels.table import newcomer_per_byte, per_byte
 from streamshed.kernels.tumbling_windows import tumbling_layout
 
 if TYPE_CHECKING:
@@ -32,17 +32,15 @@ USUAL, TAKEN = 64.0, 16.0
 
 def ranking_layout() -> dict[str, Field]:
     """The arrays of a state that ranks rows by their promise."""
-    return {
-        "items": Field("held", np.int32, None),
-        "place": Field("row", np.int32, None),
-        "sizes": Field("pool", np.int64),
+    return heap_layout() | {
         "promise": Field("row", np.float64, None, kept=True),
         "newcomer": Field("once", np.float64),  # its promise
         "ages": Field("once", np.int64),  # whether promises count for the time that is left
         "queues": Field("once", np.int64),  # whether rows wait, and are known when announced
         "usual": Field("lane", np.float64, kept=True),  # the promise of rows that may have to
         "taken": Field("lane", np.float64, kept=True),  # the part of a stream in those taken
-    } | tumbling_layout()
+        **tumbling_layout(),
+    }
 
 
 def check_ranking(name: str, aging: str | None, plan: Plan) -> None:
@@ -161,18 +159,6 @@ def is_taken(state, stream):  # type: ignore[no-untyped-def]
     for other in range(state.taken.size):
         state.taken[other] -= state.taken[other] / TAKEN
     state.taken[stream] += 1.0 / TAKEN
-
-
-@kernel
-def enter(state, core, row):  # type: ignore[no-untyped-def]
-    """Put a row into the heap of its pool."""
-    heap_push(state, core, pool_of(core, core.rows[row].stream), row)
-
-
-@kernel
-def leave(state, core, row):  # type: ignore[no-untyped-def]
-    """Take a row out of the heap of its pool."""
-    heap_remove(state, core, pool_of(core, core.rows[row].stream), row)
 
 
 def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]

@@ -17,9 +17,9 @@ from streamshed.kernels import hooks
 from streamshed.kernels.age_buckets import find_horizon, now
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import ARRIVALS, NONE, Field, Shape
-from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
+from streamshed.kernels.heap import enter_pool, heap_layout, heap_top, leave_pool, restore_in_pool
 from streamshed.kernels.lanes import older_row
-from streamshed.kernels.table import newcomer_per_byte, per_byte, pool_of
+from streamshed.kernels.table import newcomer_per_byte, per_byte
 from streamshed.policies.base import Policy
 
 MEMORY = 6.0
@@ -66,10 +66,7 @@ class RelationDensity(Policy):
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """A heap of rows for each pool, what is known of each row, and what comes."""
-        return {
-            "items": Field("held", np.int32, None),
-            "place": Field("row", np.int32, None),
-            "sizes": Field("pool", np.int64),
+        return heap_layout() | {
             "known": Field("row", KNOWN, None, kept=True),
             "flow": Field("once", FLOW, times=1 << BITS, kept=True),
             "horizon": Field("once", np.float64, times=2),
@@ -120,7 +117,7 @@ def _set_promise(policy, core, row, density):  # type: ignore[no-untyped-def]
         return True
     policy.known[row].looked = core.numbers[ARRIVALS]
     policy.known[row].density = density
-    heap_restore(policy, core, pool_of(core, core.rows[row].stream), row)
+    restore_in_pool(policy, core, row)
     return False
 
 
@@ -149,14 +146,12 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
 def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-def]
     policy.known[row].density = policy.newcomer[0]
     policy.known[row].looked = core.numbers[ARRIVALS]
-    heap_push(policy, core, pool_of(core, core.rows[row].stream), row)
+    enter_pool(policy, core, row)
 
 
-@implements(hooks.on_remove, PromiseState)
-def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
-    heap_remove(policy, core, pool_of(core, core.rows[row].stream), row)
+implements(hooks.on_remove, PromiseState)(leave_pool)
 
 
 @implements(hooks.on_restore, PromiseState)
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    heap_push(policy, core, pool_of(core, core.rows[row].stream), row)
+    enter_pool(policy, core, row)

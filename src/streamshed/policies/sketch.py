@@ -13,7 +13,7 @@ from streamshed.errors import SpecError
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import cold_kernel, implements, kernel, loop
 from streamshed.kernels.core import Field, Shape
-from streamshed.kernels.heap import heap_restore
+from streamshed.kernels.heap import enter_pool, leave_pool, restore_in_pool
 from streamshed.kernels.sketch import (
     add_signs,
     draw_coefficients,
@@ -24,7 +24,6 @@ from streamshed.kernels.sketch import (
     take_signs,
     words_of,
 )
-from streamshed.kernels.table import pool_of
 from streamshed.kernels.tumbling_windows import turns
 from streamshed.policies.base import Policy
 from streamshed.policies.ranking import (
@@ -34,10 +33,8 @@ from streamshed.policies.ranking import (
     attributes_of,
     check_queue,
     check_ranking,
-    enter,
     is_admitted,
     is_taken,
-    leave,
     queueing,
     rank_again,
     ranking_layout,
@@ -253,7 +250,7 @@ def _settle(policy, core):  # type: ignore[no-untyped-def]
         policy.made[row] += policy.unseen[row]
         policy.unseen[row] = 0
         policy.promise[row] = _part_left(policy, row)
-        heap_restore(policy, core, pool_of(core, core.rows[row].stream), row)
+        restore_in_pool(policy, core, row)
     policy.many[0] = 0
 
 
@@ -277,18 +274,18 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
         policy.made[row] = 0
         policy.unseen[row] = 0
         policy.promise[row] = 1.0
-    enter(policy, core, row)
+    enter_pool(policy, core, row)
 
 
 @implements(hooks.on_remove, SketchState)
 def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     _settle(policy, core)
-    leave(policy, core, row)
+    leave_pool(policy, core, row)
 
 
 @implements(hooks.on_restore, SketchState)
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
-    enter(policy, core, row)
+    enter_pool(policy, core, row)
     if policy.samples[0] != 0 and policy.unseen[row] != 0:
         policy.touched[policy.many[0]] = row
         policy.many[0] += 1

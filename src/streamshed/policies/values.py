@@ -9,11 +9,12 @@ of a lowest-standing key leaves; only if none is met does the heap say whose tur
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TypeVar
 
 import numpy as np
 
-from streamshed.kernels.compiling import hook, kernel
+from streamshed.kernels import hooks
+from streamshed.kernels.compiling import hook, implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.intrinsics import trailing_zeros
@@ -22,14 +23,14 @@ from streamshed.kernels.random import GOLDEN, draw, mix
 from streamshed.kernels.table import key_hash, key_head, key_lanes, lane_of, pool_of
 from streamshed.policies.base import Policy
 
+State = TypeVar("State", bound=type)
+
 TRIES = 8
 """Rows drawn in search of one whose key stands lowest."""
 
 
 class ValuePolicy(Policy):
     """A policy that ranks join values."""
-
-    ranks_keys: ClassVar[bool] = True
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """A heap of the newest rows of keys for each pool, and its rows to draw from."""
@@ -56,8 +57,7 @@ def known_standing(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.standing[entry_of(core, row)]
 
 
-@kernel
-def lowest_value(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+def _lowest(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     """A row of a lowest-standing key of a pool."""
     top = heap_top(policy, pool)
     word = draw(core.settings.seed, arrival)
@@ -133,8 +133,7 @@ def value_changed(policy, core, key, standing):  # type: ignore[no-untyped-def]
             heap_restore(policy, core, pool_of(core, lane), entry)
 
 
-@kernel
-def value_precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
+def _precedes(policy, core, item, other):  # type: ignore[no-untyped-def]
     """Order by standing, then by lot."""
     if policy.standing[item] != policy.standing[other]:
         return policy.standing[item] < policy.standing[other]
@@ -149,3 +148,10 @@ def _lot(core, row):  # type: ignore[no-untyped-def]
     """The number of a row's key in its lane in the draw among equals."""
     lane = lane_of(core, core.rows[row].stream)
     return mix(key_hash(core, core.rows[row].key) ^ draw(core.settings.seed, lane))
+
+
+def ranks_values(state: State) -> State:
+    """Let the order of the heaps and the choice of victims be those of this module."""
+    implements(hooks.precedes, state)(_precedes)
+    implements(hooks.victim, state)(_lowest)
+    return state

@@ -86,8 +86,7 @@ def stream(
             f"the changes of relation {plan.through.relation.name!r} stream, and the inputs do not;"
             " read the changes with spark.read, or the inputs with readStream"
         )
-    if plan.spill is not None:
-        check_spilling(plan, resume)
+    check_spilling(plan, resume)
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
     weights = () if aggregates is None else WEIGHTS
     held = None if resume is None else read_savepoint(resume, plan)

@@ -1,7 +1,7 @@
 """Flame graphs of loops: which kernels the time of a row goes to, as SVG without anything else.
 
 A loop is compiled into one function, in which a profiler sees no kernels. So a new process compiles
-it with counters (`streamshed.kernels.profiling`), which takes longer than usual, and runs it on
+it with counters (`streamshed_lab.bench.profiling`), which takes longer than usual, and runs it on
 rows of the benchmark once windows are full. Times are those of this build: what the counters take
 is subtracted, but kernels are optimised less across their borders.
 """
@@ -24,12 +24,11 @@ from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.ingest import merged
 from streamshed.errors import StreamshedError, listed, suggestion
 from streamshed.join import Join
-from streamshed.kernels import profiling
 from streamshed.kernels.cache import QUIET
 from streamshed.kernels.kernel_files import FOLDERS, WRITABLE
 from streamshed.kernels.lazy import PROFILE
-from streamshed.kernels.profiling import Frame
-from streamshed_lab.bench import BENCHMARKS
+from streamshed_lab.bench import BENCHMARKS, profiling
+from streamshed_lab.bench.profiling import Frame
 from streamshed_lab.modules import lab_module
 
 FILLING = 0.4
@@ -75,7 +74,7 @@ def flame_graph(name: str, loop: str | None = None) -> str:
             f"{suggestion(chosen, loops)}"
         )
     with TemporaryDirectory() as folder:
-        environment = {PROFILE: "1", WRITABLE: folder, FOLDERS: "", QUIET: "1"}
+        environment = {PROFILE: profiling.__name__, WRITABLE: folder, FOLDERS: "", QUIET: "1"}
         done = subprocess.run(
             [sys.executable, "-m", "streamshed_lab.bench.flame", name, chosen],
             capture_output=True,

@@ -12,7 +12,6 @@ import pytest
 from streamshed.engine.gate.harvest_fractions import (
     METRICS,
     Directions,
-    best,
     cost_and_output,
     everything,
     full_cost,
@@ -20,6 +19,7 @@ from streamshed.engine.gate.harvest_fractions import (
 )
 from streamshed.engine.gate.random_drop import best_rates
 from streamshed_lab.experiments.grubjoin.harvesting import example_of_figure_4, random_directions
+from streamshed_lab.offline.harvesting import best
 
 Numbers = npt.NDArray[np.float64]
 

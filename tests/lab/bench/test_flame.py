@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from streamshed.errors import StreamshedError
-from streamshed.kernels.profiling import Frame
 from streamshed_lab.bench.flame import drawn, flame_graph, loops_of
+from streamshed_lab.bench.profiling import Frame
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,7 +6,6 @@ from collections import namedtuple
 import pytest
 
 import streamshed as ss
-from streamshed.engine.gate.harvest_fractions import best
 from streamshed_lab.experiments import grubjoin
 from streamshed_lab.experiments.grubjoin.charging import (
     SIZE,
@@ -33,6 +32,7 @@ from streamshed_lab.experiments.grubjoin.output import (
 )
 from streamshed_lab.experiments.grubjoin.pacing import epsilon_join, watched
 from streamshed_lab.experiments.grubjoin.scenes import random_scenes, watch_scenes
+from streamshed_lab.offline.harvesting import best
 
 TINY = Scale(
     runs=5, seeds=(1,), throttles=(0.1, 0.8), rates=(100, 200), parts=(2.0, 10.0),

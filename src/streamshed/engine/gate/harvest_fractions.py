@@ -68,7 +68,7 @@ def ranked(scores: Numbers, by_age: bool = False) -> Ranked:
 
 
 @kernel
-def _direction(directions, taken, i):  # type: ignore[no-untyped-def]
+def direction(directions, taken, i):  # type: ignore[no-untyped-def]
     """Cost and output of a direction: C and O of section IV-C."""
     cost = 0.0
     partial = directions.rates[i]  # the choices so far, in a unit of time
@@ -85,7 +85,7 @@ def evaluate(directions, taken):  # type: ignore[no-untyped-def]
     """The comparisons, and the results, in a unit of time."""
     cost, output = 0.0, 0.0
     for i in range(taken.shape[0]):
-        more, made = _direction(directions, taken, i)
+        more, made = direction(directions, taken, i)
         cost += more
         output += made
     return cost, output
@@ -107,68 +107,9 @@ def full_cost(directions: Directions) -> float:
     return float(cost_and_output(directions, everything(directions))[0])
 
 
-def _budget(directions: Directions, throttle: float) -> float:
+def budget_of(directions: Directions, throttle: float) -> float:
     """The comparisons that are allowed; sums are off by a little, in whatever order."""
     return throttle * full_cost(directions) * (1 + 1e-9)
-
-
-# -- brute force ---------------------------------------------------------------------------------
-
-
-def best(directions: Directions, throttle: float) -> Taken:
-    """The numbers with the most output of all that cost at most a part of the full join.
-
-    All settings of each direction are listed, and those left out that cost no less than another
-    and yield no more; then all combinations of the rest are tried (section IV-D).
-    """
-    budget = _budget(directions, throttle)
-    lists = [_frontier(directions, i, budget) for i in range(len(directions.rates))]
-    chosen = _best_of([costs for _, costs, _ in lists], [made for _, _, made in lists], budget)
-    return np.array([lists[i][0][at] for i, at in enumerate(chosen)])
-
-
-def _frontier(directions: Directions, i: int, budget: float) -> tuple[Taken, Numbers, Numbers]:
-    """The settings of a direction that are worth considering, by cost: they, costs, outputs."""
-    ranges = [np.arange(1, parts + 1) for parts in directions.parts[i]]
-    settings = np.stack(np.meshgrid(*ranges, indexing="ij"), axis=-1).reshape(-1, len(ranges))
-    settings = np.concatenate([np.zeros((1, len(ranges)), np.int64), settings])
-    costs, outputs = _all_of_direction(directions, i, settings)
-    order = np.lexsort((-outputs, costs))
-    order = order[costs[order] <= budget]
-    before = np.maximum.accumulate(np.concatenate([[-1.0], outputs[order][:-1]]))
-    order = order[outputs[order] > before]
-    return settings[order], costs[order], outputs[order]
-
-
-@driver
-def _all_of_direction(directions, i, settings):  # type: ignore[no-untyped-def]
-    taken = np.zeros(directions.parts.shape, np.int64)
-    costs, outputs = np.empty(len(settings)), np.empty(len(settings))
-    for k in range(len(settings)):
-        taken[i] = settings[k]
-        costs[k], outputs[k] = _direction(directions, taken, i)
-    return costs, outputs
-
-
-def _best_of(costs: list[Numbers], outputs: list[Numbers], budget: float) -> list[int]:
-    """The combination of one setting of each direction with the most output within the budget."""
-    first = len(costs[0])
-    if len(costs) == 1:
-        return [int(np.searchsorted(costs[0], budget, "right")) - 1]
-    best_output, best_choice = -1.0, [0] * len(costs)
-    if len(costs) == 2:
-        # Both lists rise: for each of the one, the dearest of the other that is left.
-        fits = np.searchsorted(costs[1], budget - costs[0], "right") - 1
-        sums = np.where(fits >= 0, outputs[0] + outputs[1][np.maximum(fits, 0)], -1.0)
-        at = int(np.argmax(sums))
-        return [at, int(max(fits[at], 0))]
-    for k in range(first):
-        rest = _best_of(costs[1:], outputs[1:], budget - costs[0][k])
-        spent = costs[0][k] + sum(costs[i + 1][at] for i, at in enumerate(rest))
-        made = outputs[0][k] + sum(outputs[i + 1][at] for i, at in enumerate(rest))
-        if spent <= budget and made > best_output:
-            best_output, best_choice = made, [k, *rest]
-    return best_choice
 
 
 # -- greedy --------------------------------------------------------------------------------------
@@ -188,7 +129,7 @@ def greedy(
         metric: by which steps are compared.
         side: from nothing on, from everything down, or whichever is shorter (section VI-A).
     """
-    budget = _budget(directions, throttle)
+    budget = budget_of(directions, throttle)
     streams = len(directions.rates)
     if side == "double":
         side = "forward" if throttle <= 0.5 ** ((streams - 1) / 2) else "reverse"
@@ -216,7 +157,7 @@ def _climb(directions, taken, budget, metric):  # type: ignore[no-untyped-def]
     costs, outputs = np.zeros(streams), np.zeros(streams)
     frozen = np.zeros((streams, steps), np.bool_)
     for i in range(streams):
-        costs[i], outputs[i] = _direction(directions, taken, i)
+        costs[i], outputs[i] = direction(directions, taken, i)
     while True:
         cost, output = costs.sum(), outputs.sum()
         best_score, best_i, best_j = -1.0, -1, -1
@@ -226,7 +167,7 @@ def _climb(directions, taken, budget, metric):  # type: ignore[no-untyped-def]
                 if frozen[i, j] or taken[i, j] == directions.parts[i, j]:
                     continue
                 _step(taken, i, j, unused, 1)
-                new_cost, new_output = _direction(directions, taken, i)
+                new_cost, new_output = direction(directions, taken, i)
                 _step(taken, i, j, unused, -1)
                 more, made = new_cost - costs[i], new_output - outputs[i]
                 if cost + more > budget:
@@ -238,7 +179,7 @@ def _climb(directions, taken, budget, metric):  # type: ignore[no-untyped-def]
         if best_i < 0:
             return
         _step(taken, best_i, best_j, taken[best_i, 0] == 0, 1)
-        costs[best_i], outputs[best_i] = _direction(directions, taken, best_i)
+        costs[best_i], outputs[best_i] = direction(directions, taken, best_i)
 
 
 @kernel
@@ -261,7 +202,7 @@ def _descend(directions, taken, budget, metric):  # type: ignore[no-untyped-def]
     costs, outputs = np.zeros(streams), np.zeros(streams)
     before = np.empty(steps, np.int64)
     for i in range(streams):
-        costs[i], outputs[i] = _direction(directions, taken, i)
+        costs[i], outputs[i] = direction(directions, taken, i)
     while costs.sum() > budget:
         cost, output = costs.sum(), outputs.sum()
         best_score, best_i, best_j = -np.inf, -1, -1
@@ -271,7 +212,7 @@ def _descend(directions, taken, budget, metric):  # type: ignore[no-untyped-def]
             for j in range(steps):
                 before[:] = taken[i]
                 _leave_out(taken, i, j)
-                new_cost, new_output = _direction(directions, taken, i)
+                new_cost, new_output = direction(directions, taken, i)
                 taken[i] = before
                 saved, lost = costs[i] - new_cost, outputs[i] - new_output
                 score = _score(metric, cost - saved, output - lost, saved, lost)
@@ -282,7 +223,7 @@ def _descend(directions, taken, budget, metric):  # type: ignore[no-untyped-def]
         if best_i < 0:
             return
         _leave_out(taken, best_i, best_j)
-        costs[best_i], outputs[best_i] = _direction(directions, taken, best_i)
+        costs[best_i], outputs[best_i] = direction(directions, taken, best_i)
 
 
 @kernel

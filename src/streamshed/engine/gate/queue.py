@@ -137,6 +137,7 @@ def _unlink(queue, before, place):  # type: ignore[no-untyped-def]
     queue.counts[2 * queue.rows.stream[place] + WAITS] -= 1
 
 
+@implements(hooks.release, Queue)
 @kernel
 def release_place(queue, place):  # type: ignore[no-untyped-def]
     """Let another row have a place."""
@@ -246,11 +247,6 @@ def _take_next(queue, throttle, policy, loss, core, batch, i):  # type: ignore[n
     if is_ready(queue, throttle, batch, i):
         return _take(queue, throttle, core, queue.free_at[0]), 0
     return _join_queue(core, policy, loss, queue, throttle, batch, i), 1
-
-
-@implements(hooks.release, Queue)
-def _release(queue, place):  # type: ignore[no-untyped-def]
-    release_place(queue, place)
 
 
 class ArrivalQueue(Component):

@@ -190,7 +190,7 @@ def next_older(core, matcher, index, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def enter_row(matcher, core, row):  # type: ignore[no-untyped-def]
+def enter_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
     """Enter a row, whose attributes are those known, into the further indexes of its stream."""
     order, index = matcher.order, matcher.entries
     stream = np.int64(core.rows[row].stream)
@@ -206,7 +206,7 @@ def enter_row(matcher, core, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_out_row(matcher, core, row):  # type: ignore[no-untyped-def]
+def take_out_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
     """Take a row out of the further indexes of its stream."""
     index = matcher.entries
     for number in range(1, matcher.order.indexes[core.rows[row].stream]):

@@ -107,14 +107,8 @@ def _restore_row(matcher, policy, core, batch, i, shift):  # type: ignore[no-unt
     on_newcomer(policy, core, newcomer_importance(batch, i), 0)
 
 
-@implements(hooks.insert_row, Attributes)
-def _insert_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
-    enter_row(matcher, core, row)
-
-
-@implements(hooks.remove_row, Attributes)
-def _remove_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
-    take_out_row(matcher, core, row)
+implements(hooks.insert_row, Attributes)(enter_row)
+implements(hooks.remove_row, Attributes)(take_out_row)
 
 
 @kernel

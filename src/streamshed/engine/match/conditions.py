@@ -43,13 +43,8 @@ class Conditions(NamedTuple):
 
 
 @implements(hooks.set_newcomer, Conditions)
-def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
-    stage(matcher.index, batch, i)
-    on_newcomer(policy, core, newcomer_importance(batch, i), 0)
-
-
 @implements(hooks.restore_row, Conditions)
-def _restore_row(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
+def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     stage(matcher.index, batch, i)
     on_newcomer(policy, core, newcomer_importance(batch, i), 0)
 

@@ -55,6 +55,8 @@ def keys_layout() -> dict[str, Field]:
 
 @implements(hooks.set_newcomer, KeyWindowState)
 @implements(hooks.set_newcomer, KeyState)
+@implements(hooks.restore_row, KeyState)
+@implements(hooks.restore_row, KeyWindowState)
 def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     """Tell the policy how important a newcomer is, and how many stored rows it matches."""
     matches = np.int64(0)
@@ -64,12 +66,6 @@ def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-un
         matches = _meet(policy, core, core.numbers[PINNED], batch.stream[i], change)
         matcher.newcomer[0] = batch.stream[i]
     on_newcomer(policy, core, newcomer_importance(batch, i), matches)
-
-
-@implements(hooks.restore_row, KeyWindowState)
-@implements(hooks.restore_row, KeyState)
-def _restore_row(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
-    hooks.set_newcomer(matcher, policy, core, batch, i, shift)
 
 
 @implements(hooks.on_settled, KeyWindowState)
@@ -460,52 +456,3 @@ def _gather_by_stream(matcher, core, throttle, batch, work, i, key):  # type: ig
         work.group_of[rows[row].stream] = NONE
     if groups + 1 >= core.settings.at_least:
         work.cursor[GROUPS] = groups
-
-
-@kernel
-def choices(core, batch, work, i):  # type: ignore[no-untyped-def]
-    """The number of results that a row completes with the partners gathered, as a float.
-
-    Nothing is enumerated: a choice of one partner from each group is a result, and where the
-    members must also fit each other, those of each latest member are counted together.
-    """
-    groups = work.cursor[GROUPS]
-    if groups == 0:
-        return 0.0
-    time = batch.time[i]
-    if work.cursor[MIXED] == 0 or not core.settings.complete:
-        number = 1.0
-        for group in range(groups):
-            number *= work.groups[group + 1].start - work.groups[group].start
-        return number
-    number = _led_by(core, work, groups, NONE, time)
-    for group in range(groups):
-        for j in range(work.groups[group].start, work.groups[group + 1].start):
-            latest = core.rows[work.partners[j]].time
-            if latest <= time:  # as are all that follow, in order of age
-                break
-            number += _led_by(core, work, groups, group, latest)
-    return number
-
-
-@kernel
-def _led_by(core, work, groups, leader, latest):  # type: ignore[no-untyped-def]
-    """The choices whose latest member is a given one of a group (NONE: the newcomer).
-
-    Of members of equal time the one of the last group is called the latest. The newcomer is within
-    its window of each of its partners already.
-    """
-    number = 1.0
-    for group in range(groups):
-        if group == leader:
-            continue
-        fitting = 0
-        for j in range(work.groups[group].start, work.groups[group + 1].start):
-            row = work.partners[j]
-            behind = latest - core.rows[row].time
-            if behind > core.lanes[core.rows[row].stream].window:
-                break
-            if behind > 0 or (behind == 0 and (leader == NONE or group < leader)):
-                fitting += 1
-        number *= fitting
-    return number

@@ -63,9 +63,7 @@ def _on_enter(index, core, row):  # type: ignore[no-untyped-def]
     enter_row(index, core, row)
 
 
-@implements(take_out, RecordWindows)
-def _on_take_out(index, core, row):  # type: ignore[no-untyped-def]
-    take_out_row(index, core, row)
+implements(take_out, RecordWindows)(take_out_row)
 
 
 @implements(agree, RecordWindows)

@@ -41,12 +41,8 @@ from streamshed.engine.match.keys import (
 from streamshed.engine.match.row_facts import (
     RelationState,
     begin_newcomer,
-    end_newcomer,
     ended,
-    expire_ended,
-    link,
     refresh_promises,
-    unlink,
 )
 from streamshed.kernels.compiling import implements, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, CLOCK, NEVER, NONE
@@ -166,11 +162,6 @@ def change_until(core, through, time, cursor):  # type: ignore[no-untyped-def]
     _change_until(core, through, time, cursor)
 
 
-@implements(hooks.expire_useless, RelationState)
-def _expire_useless(matcher, policy, core, shift):  # type: ignore[no-untyped-def]
-    expire_ended(matcher, policy, core, shift)
-
-
 # -- rows come and go -----------------------------------------------------------------------------
 
 
@@ -198,41 +189,17 @@ def _horizon(core):  # type: ignore[no-untyped-def]
 
 
 @implements(hooks.set_newcomer, RelationState)
-def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
-    _announce(matcher, policy, core, batch, i)
-
-
 @implements(hooks.restore_row, RelationState)
-def _restore_row(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
-    _announce(matcher, policy, core, batch, i)
-
-
-@kernel
-def _announce(matcher, policy, core, batch, i):  # type: ignore[no-untyped-def]
+def _set_newcomer(matcher, policy, core, batch, i, shift):  # type: ignore[no-untyped-def]
     code, time = code_of(matcher, batch, i), batch.time[i]
     until = valid_until(matcher.facts, code, time)
     importance = newcomer_importance(batch, i)
     begin_newcomer(matcher, policy, core, code, batch.stream[i], time, until, importance)
 
 
-@implements(hooks.on_settled, RelationState)
-def _on_settled(matcher, policy, core, key, stored):  # type: ignore[no-untyped-def]
-    end_newcomer(matcher, policy, core, stored)
-
-
 @implements(hooks.stores_rows, RelationState)
 def _stores_rows(matcher, core):  # type: ignore[no-untyped-def]
     return core.settings.lanes > 1
-
-
-@implements(hooks.insert_row, RelationState)
-def _insert_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
-    link(matcher, core, row)
-
-
-@implements(hooks.remove_row, RelationState)
-def _remove_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
-    unlink(matcher, policy, core, row)
 
 
 @implements(hooks.refresh_ranks, RelationState)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamshed.engine.match import hooks as match_hooks
 from streamshed.engine.match.fact_index import (
     Changes,
     Facts,
@@ -110,8 +111,8 @@ def begin_newcomer(through, policy, core, code, stream, time, until, importance)
         hooks.set_promise(policy, core, NONE, density)
 
 
-@kernel
-def end_newcomer(through, policy, core, stored):  # type: ignore[no-untyped-def]
+@implements(match_hooks.on_settled, RelationState)
+def _end_newcomer(through, policy, core, key, stored):  # type: ignore[no-untyped-def]
     """The newcomer is stored, or was refused: then nobody matches it any more."""
     newcomer = through.links.newcomer[0]
     told = hooks.counts_matches(policy) > 1 and newcomer.matches > 0
@@ -206,8 +207,8 @@ def refresh_promises(through, policy, core, pool):  # type: ignore[no-untyped-de
             known = hooks.set_promise(policy, core, row, density)
 
 
-@kernel
-def link(through, core, row):  # type: ignore[no-untyped-def]
+@implements(match_hooks.insert_row, RelationState)
+def _link(through, policy, core, row):  # type: ignore[no-untyped-def]
     """Tie the newcomer's row to the relation."""
     links = through.links
     newcomer = links.newcomer[0]
@@ -245,8 +246,8 @@ def ended(through, core, code, lane, begin, end):  # type: ignore[no-untyped-def
             break
 
 
-@kernel
-def expire_ended(through, policy, core, shift):  # type: ignore[no-untyped-def]
+@implements(match_hooks.expire_useless, RelationState)
+def _expire_ended(through, policy, core, shift):  # type: ignore[no-untyped-def]
     """Filter the rows whose facts have all ended for whatever may still come (the paper's rule 8).
 
     No row comes with a time before the clock less what may be late.
@@ -263,8 +264,8 @@ def expire_ended(through, policy, core, shift):  # type: ignore[no-untyped-def]
         remove(core, through, policy, row, shift)
 
 
-@kernel
-def unlink(through, policy, core, row):  # type: ignore[no-untyped-def]
+@implements(match_hooks.remove_row, RelationState)
+def _unlink(through, policy, core, row):  # type: ignore[no-untyped-def]
     """Untie a row that goes, and tell those that it matched."""
     links = through.links
     if links.place[row] != NONE:

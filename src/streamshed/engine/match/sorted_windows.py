@@ -103,10 +103,6 @@ def _agree(index, one, other):  # type: ignore[no-untyped-def]
 
 
 @implements(enter, SortedWindows)
-def _on_enter(index, core, row):  # type: ignore[no-untyped-def]
-    enter_row(index, core, row)
-
-
 @cold_kernel
 def enter_row(index, core, row):  # type: ignore[no-untyped-def]
     """Put the newcomer's row into the newest basic window of its lane, or begin one with it."""
@@ -189,10 +185,6 @@ def _put(index, place, row, time):  # type: ignore[no-untyped-def]
 
 
 @implements(take_out, SortedWindows)
-def _on_take_out(index, core, row):  # type: ignore[no-untyped-def]
-    take_out_row(index, core, row)
-
-
 @cold_kernel
 def take_out_row(index, core, row):  # type: ignore[no-untyped-def]
     """Take a row out of its basic window, which goes if it was the last."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from streamshed.engine.build import build_operator
 from streamshed.engine.ingest import merged
-from streamshed.policies import existence_space, value_space
 from streamshed_lab.experiments.existence.measuring import count_results
 from streamshed_lab.experiments.existence.scale import EP, POLICIES, WINDOW, Scale
 from streamshed_lab.experiments.existence.tables import KINDS, Kind, nanoseconds
@@ -274,3 +273,28 @@ def _time_table(whole: Times, deciding: Times, axis: str) -> str:
         ],
     )
     return f"{table}\n\nIn brackets: more than Random in the same round, the cost of deciding."
+
+
+def existence_space(streams: int, hash_values: int, rows: int) -> int:
+    """Bytes that the paper's implementation needs (section 4, formula 1).
+
+    Args:
+        streams: the number of streams, n.
+        hash_values: the number of hash values of the bit-vector hash table, H.
+        rows: the rows of each window, M.
+
+    Examples:
+        >>> existence_space(5, 10**6, 500)
+        6005800
+    """
+    return int(6 * hash_values + streams * (10 * 2 ** (streams - 1) + 2 * rows))
+
+
+def value_space(streams: int, domain: int, rows: int) -> int:
+    """Bytes that a value-based policy needs by the paper's count (section 4, formula 2).
+
+    Examples:
+        >>> value_space(5, 10**8, 500)
+        4000005000
+    """
+    return streams * (8 * domain + 2 * rows)

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from streamshed.engine.gate.harvest_fractions import (
     METRICS,
     Directions,
-    best,
     cost_and_output,
     evaluate,
     full_cost,
@@ -32,6 +31,7 @@ from streamshed.engine.gate.harvest_fractions import (
 from streamshed.kernels.compiling import driver
 from streamshed_lab.experiments.report import Report, Row, markdown_table, stem, summarise
 from streamshed_lab.experiments.verdicts import Claim, Number, Reading, judge, reading
+from streamshed_lab.offline.harvesting import best
 
 Numbers = npt.NDArray[np.float64]
 Orders = npt.NDArray[np.int64]

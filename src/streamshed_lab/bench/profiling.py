@@ -1,9 +1,9 @@
 """Where the time of a loop goes, kernel by kernel: counters in a build that is made for it.
 
-A loop is one function once it is compiled, of which a profiler sees one frame. With
-`STREAMSHED_PROFILE=1` in the environment, every kernel that is not tiny notes when it is entered
-and left, by the processor's time stamps, below the kernels that called it. Nothing of such a build
-may be kept: the addresses of the counters are in it. Loops of one thread only.
+A loop is one function once it is compiled, of which a profiler sees one frame. Where
+`STREAMSHED_PROFILE` in the environment names this module, every kernel that is not tiny notes when
+it is entered and left, by the processor's time stamps, below the kernels that called it. Nothing of
+such a build may be kept: the addresses of the counters are in it. Loops of one thread only.
 """
 
 from __future__ import annotations
