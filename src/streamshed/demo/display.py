@@ -16,7 +16,7 @@ from rich.table import Table
 
 from streamshed.charts import Grid
 from streamshed.demo import WINDOW, here
-from streamshed.demo.story import Outcome, compiling, picture, write_page
+from streamshed.demo.story import Outcome, Truth, compiling, picture, write_page
 from streamshed.demo.workload import FunnelWorkload
 from streamshed.errors import StreamshedError
 
@@ -77,7 +77,7 @@ def on_spark(seed: int, rows: int | None, policy: str, chart: Path) -> None:
             f" of a session follow within 8 s. {truth.rows[-1]:,} rows arrive in"
             f" {workload.minutes * burst.PACE:.0f} s, and make {truth.results[-1]:,} results; an"
             f" exact join has to hold {truth.peak:,} rows.",
-            *verdict(outcomes, int(truth.rows[-1]), last),
+            *verdict(outcomes, truth, last),
         ],
         [
             "Memory is that of all processes of a join, Java included, whose heap may grow to"
@@ -141,12 +141,12 @@ def in_process(
     _page(chart, outcomes, story, axes, burst)
 
 
-def verdict(outcomes: Sequence[Outcome], rows: int, second: float) -> list[str]:
+def verdict(outcomes: Sequence[Outcome], truth: Truth, second: float) -> list[str]:
     """Say in words which join did better.
 
     Args:
         outcomes: what Spark's own join did, ours without a budget, and ours with one.
-        rows: that each should have joined.
+        truth: what each should have done.
         second: when the burst ended.
     """
     sparks, exact, ours = outcomes
@@ -159,23 +159,27 @@ def verdict(outcomes: Sequence[Outcome], rows: int, second: float) -> list[str]:
         lines[0] += " All three kept up: this burst is no problem on this machine."
     elif behind[0] < max(behind[1:]):
         lines[0] += " Here Spark's own join did better."
+    if min(behind) > _KEPT_UP:
+        lines[0] += (
+            " None kept up: if the machine was busy with something else, run the demo again."
+        )
     sparks_made, exact_made, ours_made = (one.at(second).results for one in outcomes)
     lines.append(
         f"When the burst ended, Spark's own join had made {sparks_made:,} results, ours"
         f" {exact_made:,} without a budget and {ours_made:,} with one."
     )
-    lines += [
-        f"When the demo ended, {one.name} had {one.last.waiting:,} of the {rows:,} rows left to"
-        " join; its memory and its results are those of the rows before."
-        for one in outcomes
-        if one.last.waiting
-    ]
+    left = [f"{one.last.waiting:,} by {one.name}" for one in outcomes if one.last.waiting]
+    if left:
+        lines.append(
+            f"When the demo ended, not all of the {truth.rows[-1]:,} rows were joined. Left were"
+            f" {'; '.join(left)}. The memory and results above are those of the rows before."
+        )
     less = sparks.most("memory") - ours.most("memory")
     if sparks.most("memory"):
         lines.append(
             f"With a budget, ours took {abs(less) / 1e6:,.0f} MB {'less' if less > 0 else 'more'}"
-            " than Spark's own, and held"
-            f" {ours.most('held') / max(1, exact.most('held')):.0%} of the rows of the exact join."
+            f" memory than Spark's own join, and held {ours.most('held') / truth.peak:.0%} of the"
+            " rows that an exact join has to hold."
         )
     joined = " of the rows that it joined" if ours.last.waiting else ""
     lines.append(
