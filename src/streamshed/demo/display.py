@@ -149,7 +149,7 @@ def verdict(outcomes: Sequence[Outcome], truth: Truth, second: float) -> list[st
         truth: what each should have done.
         second: when the burst ended.
     """
-    sparks, exact, ours = outcomes
+    sparks, _, ours = outcomes
     behind = [one.most("lag") for one in outcomes]
     lines = [
         f"Spark's own join fell {behind[0]:.1f} s behind, ours {behind[1]:.1f} s without a budget"

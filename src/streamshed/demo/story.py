@@ -128,14 +128,15 @@ class Truth:
 def compiling(policies: Sequence[str], tell: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Compile the joins of policies in two processes, while something else is done.
 
-    The last has a process of its own. In the other, what joins have in common is compiled once.
+    What the joins of a process have in common is compiled once.
 
     Yields:
         A function that waits for it.
     """
     names = ["key" if policy == "exact" else f"key:{policy}" for policy in policies]
     code = "import sys, streamshed.precompile as p; p.compile_ahead(sys.argv[1:])"
-    parts = [part for part in (names[:-1], names[-1:]) if part]
+    half = (len(names) + 1) // 2
+    parts = [part for part in (names[:half], names[half:]) if part]
     workers = [subprocess.Popen([sys.executable, "-c", code, *part]) for part in parts]
 
     def wait() -> None:
