@@ -14,9 +14,20 @@ import pytest
 from queries import environment
 
 pytest.importorskip("pyspark")
-from streamshed.demo.burst import BUDGETED, EXACT, SPARKS, _Contender, resident, run
+from streamshed.demo.burst import (
+    BUDGETED,
+    EXACT,
+    LOAD,
+    PACE,
+    SPARKS,
+    _Contender,
+    loaded,
+    resident,
+    run,
+    trial,
+)
 from streamshed.demo.display import verdict
-from streamshed.demo.story import Outcome, Sample
+from streamshed.demo.story import Outcome, Sample, Truth
 from streamshed.demo.workload import FunnelWorkload
 from streamshed.spark import shared_memory
 from streamshed.terminal import prepare_spark
@@ -27,22 +38,33 @@ def outcome(name, lag, memory=1e9, waiting=0, recall=None):
 
 
 def test_the_verdict_says_who_did_better():
+    truth = Truth(np.array([9_999]), np.array([100]), 40)
     ours = [outcome(EXACT, 2.0), outcome(BUDGETED, 3.0, 0.8e9, recall=(0.9, 0.8, 1.0))]
-    lines = " ".join(verdict([outcome(SPARKS, 9.0, waiting=1_234), *ours], 9_999))
-    assert "fell 9.0 s behind, ours 2.0 s without a budget and 3.0 s with one" in lines
-    assert "Spark's own join had 1,234 of the 9,999 rows left to join" in lines
-    assert lines.count("left to join") == 1
-    assert "200 MB less" in lines
+    lines = " ".join(verdict([outcome(SPARKS, 9.0, waiting=1_234), *ours], truth, 1.0))
+    assert "fell 9.0 s behind, ours 2.0 s without a budget and 3.0 s with one. When" in lines
+    assert "Spark's own join had made 90 results, ours 90 without a budget" in lines
+    assert "not all of the 9,999 rows were joined. Left were 1,234 by Spark's own join." in lines
+    assert "200 MB less memory than Spark's own join, and held 25% of the rows" in lines
     assert "made 90.0 % of the exact results." in lines
     assert "reported 90.0 % (80.0 to 100.0)." in lines
-    lines = " ".join(verdict([outcome(SPARKS, 3.5, 0.5e9), *ours], 9_999))
-    assert "kept up as well as ours" in lines
+    lines = " ".join(verdict([outcome(SPARKS, 3.5, 0.5e9), *ours], truth, 1.0))
+    assert "All three kept up" in lines
     assert "300 MB more" in lines
     # Who falls behind does not keep up, even if ours falls farther behind.
     slow = [ours[0], outcome(BUDGETED, 30.0, waiting=9, recall=(0.9, 0.8, 1.0))]
-    lines = " ".join(verdict([outcome(SPARKS, 29.0), *slow], 9_999))
+    lines = " ".join(verdict([outcome(SPARKS, 29.0), *slow], truth, 1.0))
     assert "fell 29.0 s behind, ours 2.0 s without a budget and 30.0 s with one" in lines
+    assert "Here Spark's own join did better." in lines
+    assert "None kept up" not in lines
+    slow[0] = outcome(EXACT, 31.0)
+    assert "None kept up" in verdict([outcome(SPARKS, 29.0), *slow], truth, 1.0)[0]
     assert "of the exact results of the rows that it joined." in lines
+
+
+def test_the_height_of_the_burst_follows_the_trial():
+    workload = loaded(FunnelWorkload(minutes=30, burst=5, seed=1), 5_000.0)
+    most = max(sum(map(len, tables.values())) for tables in workload.by_minute())
+    assert most / PACE == pytest.approx(LOAD * 5_000.0, rel=0.05)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no /proc")
@@ -88,8 +110,9 @@ def test_three_joins_of_the_same_files_take_turns_and_leave_nothing(tmp_path, mo
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     prepare_spark()
+    assert trial(FunnelWorkload(sessions=50, minutes=3)) > 0
     shown: list[str] = []
-    workload = FunnelWorkload(sessions=50, minutes=12, burst=5, wide=True, seed=1)
+    workload = FunnelWorkload(sessions=50, minutes=12, burst=5, seed=1)
     outcomes, truth = run(
         workload, None, "oldest", shown.append, lambda all_: shown.append(all_[-1].name)
     )

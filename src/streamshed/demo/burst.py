@@ -1,7 +1,8 @@
 """Steady rows, a burst of five times as many, steady rows again: three joins of the same files.
 
 Spark's own join, ours without a budget, and ours with a budget of a third of the rows take turns.
-Files come in by the clock, whether the join keeps up or not.
+Files come in by the clock, whether the join keeps up or not. How many rows they have is chosen by
+what Spark's own join does in a trial, so that the burst is one on any machine.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -23,7 +25,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamshed.demo.story import Outcome, Sample, Truth, compiling
+from streamshed.demo.story import Outcome, Sample, Truth
 from streamshed.demo.workload import FunnelWorkload
 from streamshed.errors import StreamshedError
 from streamshed.spark.shared_memory import bytes_of, sweep
@@ -32,15 +34,45 @@ SPARKS, EXACT, BUDGETED = "Spark's own join", "streamshed, no budget", "streamsh
 
 PACE = 1.0
 """Seconds in which a minute of the streams comes in."""
-PATIENCE = 20.0
+PATIENCE = 15.0
 """Seconds after the last rows in which a join may catch up."""
+TRIAL = FunnelWorkload(sessions=1_500, minutes=24)
+"""What Spark's own join has to join at once in the trial."""
+LOAD = 4
+"""Rows per second at the height of the burst, for one per second of the trial."""
+_ROWS = 4.5
+"""Rows of a session, on average."""
 _STEP = 0.25
 _FAREWELL = 10.0
 """Seconds in which a join may end by itself."""
 _PARENT, _SESSION, _THREADS, _ADDRESSES = 1, 3, 17, 20
 """What Linux says of a process after its name: its parent, session, threads, and address space."""
-_START = 600.0
-"""Seconds in which Spark has to do its first batch."""
+_LONGEST = 600.0
+"""Seconds in which Spark has to start and to do its first batch."""
+
+
+def trial(workload: FunnelWorkload = TRIAL) -> float:
+    """Rows that Spark's own join takes in a second on this machine, where many wait for it."""
+    with tempfile.TemporaryDirectory(prefix="streamshed-demo-") as name:
+        folder = Path(name)
+        rows = list(workload.write(folder / "files"))
+        with _Contender(folder / "spark", folder / "files", ["spark"]) as contender:
+            # The first batch compiles what Spark generates.
+            contender.release(0)
+            left: int = sum(rows) - contender.next()["rows"]
+            for minute in range(1, len(rows)):
+                contender.release(minute)
+            taken, seconds = left, 0.0
+            while left > 0:
+                told = contender.next()
+                left, seconds = left - told["rows"], seconds + told["seconds"]
+    return taken / seconds
+
+
+def loaded(workload: FunnelWorkload, rate: float) -> FunnelWorkload:
+    """Give a workload so many sessions that its burst is `LOAD` times a rate in rows per second."""
+    sessions = round(LOAD * rate * PACE / (workload.burst * _ROWS))
+    return replace(workload, sessions=max(1, sessions))
 
 
 def run(
@@ -50,7 +82,7 @@ def run(
     tell: Callable[[str], None],
     show: Callable[[list[Outcome]], None],
 ) -> tuple[list[Outcome], Truth]:
-    """Run the three joins, one after the other.
+    """Run the three joins, one after the other; their kernels are compiled already.
 
     Args:
         workload: the streams.
@@ -60,26 +92,20 @@ def run(
         show: is shown what all joins have done so far, several times a second.
     """
     outcomes: list[Outcome] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="streamshed-demo-") as name,
-        compiling(["exact", policy], tell) as compiled,
-    ):
+    with tempfile.TemporaryDirectory(prefix="streamshed-demo-") as name:
         folder = Path(name)
         tell("generating the streams")
         for _ in workload.write(folder / "files"):
             pass
-        budget = 0
+        truth = Truth.of(workload)
+        budget = rows or truth.peak // 3
         for who in (SPARKS, EXACT, BUDGETED):
             tell(f"{who}: starting Spark")
             outcomes.append(Outcome(who))
             said = {SPARKS: ["spark"], EXACT: ["none"]}.get(who, [str(budget), policy])
             with _Contender(folder / said[0], folder / "files", said) as contender:
                 contender.release(0)
-                first = contender.first()
-                if not budget:
-                    compiled()
-                    truth = Truth.of(workload)
-                    budget = rows or truth.peak // 3
+                first = contender.next()
                 tell(f"{who}: a minute of the streams arrives every {PACE:g} s")
                 for sample in contender.samples(first, truth):
                     outcomes[-1].samples.append(sample)
@@ -140,12 +166,12 @@ class _Contender:
             shutil.copyfile(self.files / stream / file, self.folder / stream / f".{file}")
             (self.folder / stream / f".{file}").rename(self.folder / stream / file)
 
-    def first(self) -> dict[str, Any]:
-        """Wait for the first batch."""
+    def next(self) -> dict[str, Any]:
+        """Wait for the next batch."""
         try:
-            told = self.lines.get(timeout=_START)
+            told = self.lines.get(timeout=_LONGEST)
         except Empty:
-            told = {"failed": f"no batch finished within {_START:.0f} s"}
+            told = {"failed": f"no batch finished within {_LONGEST:.0f} s"}
         if "failed" in told:
             log = (self.folder / "log").read_text(errors="replace")[-2_000:]
             raise StreamshedError(f"the join on Spark failed: {told['failed']}\n{log}")

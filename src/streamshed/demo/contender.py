@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-_WIDE = "page string, agent string"
 SCHEMAS = {
-    "impressions": f"session long, ts timestamp, ad long, {_WIDE}",
-    "clicks": f"session long, ts timestamp, ad long, {_WIDE}",
-    "orders": f"session long, ts timestamp, price double, {_WIDE}",
+    "impressions": "session long, ts timestamp, ad long",
+    "clicks": "session long, ts timestamp, ad long",
+    "orders": "session long, ts timestamp, price double",
 }
 TRIGGER = "2 seconds"
 HEAP = "1g"
@@ -113,8 +112,9 @@ def _tell(query: StreamingQuery) -> None:
 
 
 def _batch(progress: Mapping[str, Any], results: int) -> dict[str, Any]:
-    """Where a query stands after a batch; `rows` are those of the batch, all else is in total."""
-    told, observed = {"rows": progress["numInputRows"]}, progress["observedMetrics"]
+    """Where a query stands after a batch; of the batch alone are `rows` and `seconds`."""
+    told = {"rows": progress["numInputRows"], "seconds": progress["batchDuration"] / 1e3}
+    observed = progress["observedMetrics"]
     if (more := observed.get("results")) is not None:
         held = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
         return told | {"held": held, "results": results + more["results"]}

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamshed.charts import MISSING, Grid, write_html, write_svg
 from streamshed.demo import funnel
 from streamshed.demo.workload import FunnelWorkload, minutes_of
-from streamshed.errors import StreamshedError
+from streamshed.errors import StreamshedError, listed
 from streamshed.estimates import Share
 
 if TYPE_CHECKING:
@@ -126,21 +126,25 @@ class Truth:
 
 @contextmanager
 def compiling(policies: Sequence[str], tell: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-    """Compile the joins of policies, each in a process of its own, while something else is done.
+    """Compile the joins of policies in two processes, while something else is done.
+
+    What the joins of a process have in common is compiled once.
 
     Yields:
         A function that waits for it.
     """
     names = ["key" if policy == "exact" else f"key:{policy}" for policy in policies]
     code = "import sys, streamshed.precompile as p; p.compile_ahead(sys.argv[1:])"
-    workers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in names]
+    half = (len(names) + 1) // 2
+    parts = [part for part in (names[:half], names[half:]) if part]
+    workers = [subprocess.Popen([sys.executable, "-c", code, *part]) for part in parts]
 
     def wait() -> None:
-        for worker, name in zip(workers, names, strict=True):
+        for worker, part in zip(workers, parts, strict=True):
             if worker.poll() is None:
-                tell(f"loading the kernels of {name!r}; the first run compiles them")
+                tell(f"loading the kernels of {listed(part)}; the first run compiles them")
             if worker.wait():
-                raise StreamshedError(f"compiling the kernels of {name!r} failed")
+                raise StreamshedError(f"compiling the kernels of {listed(part)} failed")
 
     try:
         yield wait
