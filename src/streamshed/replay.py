@@ -413,7 +413,7 @@ def _check_parts(plan: Plan, shards: int | None) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise SpecError(
-                f"shards is {shards}, but {reason}, and such joins are done in one part here;"
+                f"shards is {shards}, but {reason}, and replay runs such joins in one part;"
                 " leave shards out"
             )
 

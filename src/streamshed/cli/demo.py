@@ -45,8 +45,9 @@ def demo(
 ) -> None:
     """Send a burst through Spark's own join and through ours, and compare them.
 
-    Spark's own join, ours without a budget and ours with one process the same files, one after the
-    other. --here compares policies without Spark.
+    A trial of Spark's own join sets the size of the burst. Then Spark's own join, ours without a
+    budget and ours with one process the same files, one after the other. --here compares policies
+    without Spark.
     """
     from streamshed.policies import by_name
 

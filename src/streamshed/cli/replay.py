@@ -31,7 +31,7 @@ def replay(
     ] = None,
     job: Annotated[
         Path | None,
-        typer.Option(help="Join as this job file says, instead of the options below."),
+        typer.Option(help="Take the join from this job file instead of the options below."),
     ] = None,
     on: Annotated[
         list[str] | None,
@@ -85,11 +85,11 @@ def replay(
 ) -> None:
     """Join Parquet files by a key that all streams share, and print the ledger.
 
-    Files are read as they stand, those of a folder by their names: sort them by time, or give
-    --late. A job file has all options of joins: order in time, rows without a match, equalities
-    between pairs, conditions, relations, queues, throttles, aggregates.
+    Rows are read in the order in which the files hold them, and the files of a folder by name. Sort
+    them by time, or set --late. For a join that these options cannot describe (outer joins, order
+    in time, equalities between pairs, conditions, relations, throttles), use a job file.
 
-    For example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts;
+    Example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts;
     or streamshed replay --job job.toml a=archive/a b=archive/b
     """
     if job is not None:

@@ -33,7 +33,7 @@ def tune(
         typer.Option(help="A budget in rows to try. Repeat it for several.", min=1),
     ] = None,
     sample: Annotated[
-        float | None, typer.Option(help="The share of all keys to try them on.")
+        float | None, typer.Option(help="The share of all keys to run the trials on.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a chart to this HTML file.")] = None,
     write: Annotated[
@@ -81,20 +81,21 @@ def tune(
 def sample_(
     file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder for the archive.")],
-    keys: Annotated[float, typer.Option(help="The part of all keys to take.")] = 1.0,
+    keys: Annotated[float, typer.Option(help="The share of all keys to record.")] = 1.0,
     lasting: Annotated[
         str | None,
         typer.Option(
-            "--for", help="How long to read, as in '10 minutes'; what is there now by default."
+            "--for", help="How long to read, such as '10 minutes'. Default: what is there now."
         ),
     ] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
 ) -> None:
-    """Take a sample of the streams of a job, which may run meanwhile, as an archive for `tune`.
+    """Record a sample of a job's streams as an archive for `tune`; the job may keep running.
 
-    The sources are read once more, by queries that leave the job's checkpoint and sink alone.
+    Reads the sources with queries of its own, and touches neither the job's checkpoint nor its
+    sink.
 
-    For example: streamshed sample job.toml archive --keys 0.1 --for "10 minutes"
+    Example: streamshed sample job.toml archive --keys 0.1 --for "10 minutes"
     """
     from streamshed.jobs import Job
     from streamshed.jobs.sampling import check, sample

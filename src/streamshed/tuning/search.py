@@ -107,7 +107,9 @@ def _checked_policies(spec: Spec, policies: Sequence[str] | None) -> list[str]:
     for name in policies:
         by_name(name)
         if name not in able:
-            raise SpecError(f"tune(): the policy {name!r} is not for this join; use {listed(able)}")
+            raise SpecError(
+                f"tune(): the policy {name!r} does not fit this join; use one of {listed(able)}"
+            )
     return list(dict.fromkeys(policies))
 
 
