@@ -89,15 +89,20 @@ def write_html(path: str | Path, title: str, *parts: Part) -> Path:
     written = [_part(part, charts) for part in parts]
     script = f'<script type="module">{_bundled(charts)}</script>\n' if charts else ""
     page = _PAGE.format(title=html.escape(title), parts="\n".join(written), script=script)
-    file = Path(path)
-    file.write_text(page, encoding="utf-8")
-    return file
+    return _write(path, page)
 
 
 def write_svg(path: str | Path, chart: alt.TopLevelMixin) -> Path:
     """Write an Altair chart as an SVG file, and return its path."""
+    return _write(path, str(_converter().vegalite_to_svg(chart.to_dict())))
+
+
+def _write(path: str | Path, text: str) -> Path:
     file = Path(path)
-    file.write_text(_converter().vegalite_to_svg(chart.to_dict()), encoding="utf-8")
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StreamshedError(f"{str(file)!r} cannot be written: {error.strerror}") from error
     return file
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from streamshed.cli.app import app
+from streamshed.cli.archives import check_folders
 from streamshed.errors import SpecError, listed
 from streamshed.terminal import prepare_spark
 
@@ -51,6 +52,7 @@ def demo(
     """
     from streamshed.policies import by_name
 
+    check_folders(chart=chart)
     for name in policy or []:
         if name != "exact":
             by_name(name)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def replay(
+    ctx: typer.Context,
     streams: Annotated[
         list[str] | None,
         typer.Argument(
@@ -93,9 +94,7 @@ def replay(
     or streamshed replay --job job.toml a=archive/a b=archive/b
     """
     if job is not None:
-        others = {"--on": on, "--within": within, "--last": last, "--time": time, "--by": by}
-        if said_too := [name for name, value in others.items() if value is not None]:
-            raise SpecError(f"{said_too[0]} and --job are both given; the job file says the join")
+        _refuse_options(ctx, "streams", "job", "out", "json")
         print_ledger(_replayed(*_of_job(job, streams or []), out), json)
         return
     if not streams or not on:
@@ -130,6 +129,15 @@ def replay(
     if select:
         said = said.select(*select)
     print_ledger(_replayed(said, inputs, out), json)
+
+
+def _refuse_options(ctx: typer.Context, *but: str) -> None:
+    """Refuse options of a join that the job file says already."""
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        if name not in but and source is not None and source.name != "DEFAULT":
+            option = f"--{name.replace('_', '-')}"
+            raise SpecError(f"{option} and --job are both given; the job file says the join")
 
 
 def _of_job(file: Path, streams: list[str]) -> tuple[Join, Any]:

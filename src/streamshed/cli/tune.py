@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from streamshed.cli.app import app
-from streamshed.cli.archives import archive_of, named_values
+from streamshed.cli.archives import archive_of, check_folders, named_values
 from streamshed.cli.run import SETTINGS
 
 
@@ -52,6 +52,7 @@ def tune(
     from streamshed.jobs import Job
     from streamshed.jobs.rewriting import rewrite_file
 
+    check_folders(html=html, write=write)
     job = Job.load(file)
     given, sampled = archive_of(job, streams or [])
     found = job.joined.tune(
@@ -62,12 +63,7 @@ def tune(
         sample=sample,
         sampled=sampled,
     )
-    if json:
-        best = None if found.best is None else [found.best.policy, found.best.rows]
-        cells = found.to_table().to_pylist()
-        typer.echo(json_.dumps({"best": best, "rows": found.rows, "cells": cells}))
-    else:
-        typer.echo(str(found))
+    typer.echo(json_.dumps(found.to_dict()) if json else str(found))
     if html is not None:
         found.save(html)
     if write is not None:

@@ -36,10 +36,10 @@ class Cell:
         rows: the budget: rows of all streams together.
         nbytes: the memory of the join at that budget, with the columns of rows.
         recall: the part of the results that was made, with its 95 % interval by parts of the
-            archive.
+            archive; near the wanted recall the mean of several runs.
         keys: the part of the keys with a result that have one; None if they are not counted.
-        seconds: the time of a core that the run took.
-        halves: the recall in the earlier and in the later half of what was measured.
+        seconds: the time of a core that it took.
+        halves: the recall earlier in the archive, and later.
     """
 
     policy: str
@@ -100,6 +100,20 @@ class Tuning:
                 columns[head] = [part(getattr(cell, of), name) for cell in self.cells]
         return pa.table(columns)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was found, as JSON has it; `best` is a policy and a budget in rows."""
+        return {
+            "wanted": self.wanted,
+            "best": None if self.best is None else [self.best.policy, self.best.rows],
+            "recommendation": self.recommendation(),
+            "rows": self.rows,
+            "bytes": self.nbytes,
+            "results": self.results,
+            "sample": self.sample,
+            "burst": self.burst,
+            "cells": self.to_table().to_pylist(),
+        }
+
     def _said(self) -> list[str]:
         """What the exact join needs, and how much of the archive was tried."""
         lines = [
@@ -156,9 +170,9 @@ class Tuning:
         if best.drifts:
             early, late = best.halves
             said += (
-                f". The data drift: recall was {early:.1%} in the earlier half of what was measured"
-                f" and {late:.1%} in the later, and may differ as much in time to come; allow for"
-                " it, or tune on a longer archive"
+                f". The data drift: recall was {early:.1%} earlier in the archive and {late:.1%}"
+                " later, and may differ as much in time to come; allow for it, or tune on a longer"
+                " archive"
             )
         elif best.recall.high - best.recall.low > 2 * _CLOSE:
             said += (
