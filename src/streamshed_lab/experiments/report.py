@@ -236,6 +236,7 @@ class Paper(Generic[Scale]):
         quick: the same with fewer seeds and settings.
         plain: how the paper was read at first: the answers to what it leaves open.
         about: what was decided where the paper is silent.
+        timed: the figures that measure times, which are made while nothing is made beside them.
     """
 
     title: str
@@ -244,6 +245,7 @@ class Paper(Generic[Scale]):
     quick: Scale
     plain: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
+    timed: frozenset[str] = frozenset()
 
     def chosen(self, figures: Iterable[str | int] | None) -> list[str]:
         """The names of figures, each once; all of them if none are given.
