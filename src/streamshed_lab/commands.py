@@ -40,6 +40,14 @@ def reproduce(
         bool,
         typer.Option("--stored", help="Run nothing; print the stored verdicts."),
     ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many figures to run at a time. Default: one per processor. Figures that "
+            "measure times run alone, after the others.",
+        ),
+    ] = None,
 ) -> None:
     """Run the experiments of the papers, check their claims, and write a report.
 
@@ -58,19 +66,19 @@ def reproduce(
     if figure and paper is None:
         raise StreamshedError("--figure needs the paper; as in: reproduce existence --figure 5")
     papers = {name: lab_module(module).PAPER for name, module in PAPERS.items()}
-    chosen = [
-        (name, one)
+    side_by_side = lab_module("streamshed_lab.experiments.side_by_side")
+    tasks = [
+        side_by_side.Task(name, PAPERS[name], one)
         for name in ([paper] if paper else [n for n in PAPERS if n != "policies"])
         for one in papers[name].chosen(figure)
     ]
     table = Table("paper", "figure", "claim", "here")
-    with counting(len(chosen)) as step:
-        for name, one in chosen:
-            begin, tell = step(f"{name}, figure {one}")
-            record = papers[name].record(one, out / name, quick, tell, again)
-            begin()
-            for claim in record["claims"]:
-                table.add_row(name, claim["figure"], claim["says"], claim["outcome"])
+    way = side_by_side.Way(out, quick, again)
+    with counting(len(tasks)) as step:
+        made = side_by_side.make_figures(tasks, way, step, processes)
+    for task, record in zip(tasks, made, strict=True):
+        for claim in record["claims"]:
+            table.add_row(task.paper, claim["figure"], claim["says"], claim["outcome"])
     records = page.read_records(out, papers)
     page.write_verdicts(out / "verdicts.json", page.verdicts(records, papers))
     report = page.write_page(out / "report.html", records, papers)
@@ -94,7 +102,7 @@ def counting(steps: int) -> Iterator[Callable[[str], Step]]:
 
         def lines(name: str) -> Step:
             typer.echo(f"[{next(numbers)}/{steps}] {name}", err=True)
-            return lambda: None, lambda line: typer.echo(f"  {line}", err=True)
+            return lambda: None, lambda line: typer.echo(f"  {name}: {line}", err=True)
 
         yield lines
         return

@@ -62,7 +62,7 @@ def fake_paper(monkeypatch):
 
 
 def test_reproduce_prints_verdicts_and_writes_a_report(fake_paper, tmp_path):
-    done = run("reproduce", "--out", tmp_path, "--quick")
+    done = run("reproduce", "--out", tmp_path, "--quick", "--processes", 1)
     assert "[2/2] fake, figure 6" in done.stderr
     assert "measuring" in done.stderr
     assert "A beats B" in done.stdout

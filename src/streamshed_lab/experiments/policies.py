@@ -478,5 +478,12 @@ def _claims(name: str, found: Comparison) -> list[Claim]:
     return claims
 
 
-PAPER = Paper(TITLE, {name: family(name) for name in FAMILIES}, FULL, QUICK, about=__doc__)
+PAPER = Paper(
+    TITLE,
+    {name: family(name) for name in FAMILIES},
+    FULL,
+    QUICK,
+    about=__doc__,
+    timed=frozenset(FAMILIES),
+)
 run = PAPER.run

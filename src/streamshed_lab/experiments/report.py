@@ -236,6 +236,7 @@ class Paper(Generic[Scale]):
         quick: the same with fewer seeds and settings.
         plain: how the paper was read at first: the answers to what it leaves open.
         about: what was decided where the paper is silent.
+        timed: the figures that measure times, which are made while nothing is made beside them.
     """
 
     title: str
@@ -244,6 +245,7 @@ class Paper(Generic[Scale]):
     quick: Scale
     plain: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
+    timed: frozenset[str] = frozenset()
 
     def chosen(self, figures: Iterable[str | int] | None) -> list[str]:
         """The names of figures, each once; all of them if none are given.
@@ -270,15 +272,10 @@ class Paper(Generic[Scale]):
             progress: is told, line by line, what is being done.
             again: whether to run although there is a record.
         """
+        if not again and (kept := self.kept(figure, out, quick)) is not None:
+            return kept
         scale, make = self.quick if quick else self.full, self.figures[figure]
         told = asdict(scale) if is_dataclass(scale) and not isinstance(scale, type) else {}
-        made_by = sources_digest(Path(inspect.getfile(make)).parent)
-        digest = hashlib.sha256(f"{made_by} {figure} {scale!r}".encode()).hexdigest()
-        path = out / f"figure_{figure}.json"
-        if not again and path.exists():
-            kept: Record = json.loads(path.read_text(encoding="utf-8"))
-            if kept["digest"] == digest:
-                return kept
         report = Report(out, progress or (lambda line: None))
         measured = commit()  # sources may change while it runs
         begin, worked = time.perf_counter(), time.process_time()
@@ -287,7 +284,7 @@ class Paper(Generic[Scale]):
             "figure": figure,
             "about": (make.__doc__ or "").partition("\n")[0],
             "quick": quick,
-            "digest": digest,
+            "digest": self._digest(figure, quick),
             "commit": measured,
             "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             "seconds": round(time.perf_counter() - begin, 1),
@@ -298,8 +295,23 @@ class Paper(Generic[Scale]):
             "charts": [asdict(chart) for chart in report.charts],
         }
         out.mkdir(parents=True, exist_ok=True)
+        path = out / f"figure_{figure}.json"
         path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
         return json.loads(json.dumps(record))  # type: ignore[no-any-return]
+
+    def kept(self, figure: str, out: Path, quick: bool = False) -> Record | None:
+        """The record of an equal run in a folder, if there is one."""
+        path = out / f"figure_{figure}.json"
+        if not path.exists():
+            return None
+        record: Record = json.loads(path.read_text(encoding="utf-8"))
+        return record if record["digest"] == self._digest(figure, quick) else None
+
+    def _digest(self, figure: str, quick: bool) -> str:
+        """A digest of all that a figure depends on."""
+        scale = self.quick if quick else self.full
+        made_by = sources_digest(Path(inspect.getfile(self.figures[figure])).parent)
+        return hashlib.sha256(f"{made_by} {figure} {scale!r}".encode()).hexdigest()
 
     def run(
         self,

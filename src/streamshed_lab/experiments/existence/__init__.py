@@ -80,5 +80,5 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "space": space,
 }
 
-PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__, frozenset({"9"}))
 run = PAPER.run

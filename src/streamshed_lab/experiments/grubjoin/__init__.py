@@ -67,5 +67,5 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "video": video,
 }
 
-PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__, frozenset({"8"}))
 run = PAPER.run

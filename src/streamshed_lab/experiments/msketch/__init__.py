@@ -62,5 +62,5 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "8": figure_8,
 }
 
-PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__, frozenset({"3"}))
 run = PAPER.run

@@ -125,5 +125,5 @@ PLAIN = {
     "rearranged": "once in a minute",
 }
 """How the paper was read at first."""
-PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__, frozenset({"5", "disk", "6", "7"}))
 run = PAPER.run

@@ -51,5 +51,5 @@ FIGURES: Mapping[str, Callable[[Scale, Report], list[Claim]]] = {
     "churn": churning,
 }
 
-PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__)
+PAPER = Paper(TITLE, FIGURES, FULL, QUICK, PLAIN, __doc__, frozenset({"5"}))
 run = PAPER.run
