@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamshed.charts import Grid, write_html
-from streamshed.errors import StreamshedError
+from streamshed.charts import Grid, imported, write_html
 from streamshed.estimates import Share
 from streamshed.join import Join
+from streamshed.ledger import aligned
+from streamshed.sizes import rounded
 from streamshed.tuning.archive import PARTS
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Tuning:
     def _said(self) -> list[str]:
         """What the exact join needs, and how much of the archive was tried."""
         lines = [
-            f"without a budget: {self.rows:,} rows at most, {_size(self.nbytes)}; "
+            f"without a budget: {self.rows:,} rows at most, {rounded(self.nbytes)}; "
             f"{self.results:,} results"
         ]
         if self.sample < 1:
@@ -135,7 +136,7 @@ class Tuning:
             [
                 cell.policy,
                 f"{cell.rows:,}",
-                _size(cell.nbytes),
+                rounded(cell.nbytes),
                 f"{cell.recall}",
                 "" if cell.keys is None else f"{cell.keys}",
             ]
@@ -144,16 +145,7 @@ class Tuning:
         return [["policy", "rows", "memory", "recall", "keys"], *rows]
 
     def __str__(self) -> str:
-        grid = self._grid()
-        wide = [max(len(row[i]) for row in grid) for i in range(len(grid[0]))]
-        lines = [
-            "  ".join(
-                cell.ljust(w) if i == 0 else cell.rjust(w)
-                for i, (cell, w) in enumerate(zip(row, wide, strict=True))
-            )
-            for row in grid
-        ]
-        return "\n".join([*self._said(), *lines, self.recommendation()])
+        return "\n".join([*self._said(), *aligned(self._grid()), self.recommendation()])
 
     def recommendation(self) -> str:
         """What is recommended, in a sentence."""
@@ -165,7 +157,7 @@ class Tuning:
         best = self.best
         said = (
             f"for a recall of {self.wanted:.1%}: .keep(total={best.rows}).shed({best.policy!r}), "
-            f"{_size(best.nbytes)}, recall {best.recall}"
+            f"{rounded(best.nbytes)}, recall {best.recall}"
         )
         if best.drifts:
             early, late = best.halves
@@ -199,21 +191,8 @@ class Tuning:
         )
 
 
-def _size(number: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= size:
-            return f"{number / size:,.1f} {unit}"
-    return f"{number} bytes"
-
-
 def _chart(tuning: Tuning) -> alt.HConcatChart:
-    try:
-        import altair as alt
-    except ImportError as error:
-        raise StreamshedError(
-            "charts need Altair; get it with pip install 'streamshed[charts]'"
-        ) from error
-
+    alt = imported("altair")
     rows = [
         {
             "policy": cell.policy,
@@ -255,4 +234,4 @@ def _chart(tuning: Tuning) -> alt.HConcatChart:
         return alt.layer(*layers).properties(width=420, height=320)
 
     said = f"Recall against memory for each policy; {tuning.recommendation()}"
-    return alt.hconcat(*(chart(of) for of in kinds), description=said)
+    return alt.hconcat(*(chart(of) for of in kinds), description=said)  # type: ignore[no-any-return]
