@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.batch import DEPTH, GROUPS, LOOKED, MIXED
+from streamshed.engine.batch import DEPTH, GROUPS, LOOKED, MIXED, MOST
 from streamshed.engine.gate.hooks import is_probed, lookback, on_candidates
 from streamshed.engine.match import hooks
 from streamshed.engine.unmatched import MATCHED
@@ -418,6 +418,7 @@ def collect(matcher, core, throttle, batch, work, i, key, lane, filled):  # type
         if row == head:
             break
     work.cursor[LOOKED] += looked
+    work.cursor[MOST] = max(work.cursor[MOST], filled)
     return filled
 
 
