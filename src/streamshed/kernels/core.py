@@ -39,9 +39,17 @@ ROW = np.dtype(
 )
 
 # A key is a few 32-bit words side by side, so that they share a line or two of the cache: its hash
-# (two words), the bit vector of the lanes that hold it (two words), the number of its rows (while
-# it is unused: the next unused key), and for each lane its newest row.
-KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = 0, 2, 4, 5
+# (two words), the bit vector of the lanes that hold it, the number of its rows (while it is unused:
+# the next unused key), and for each lane its newest row. Where there are more than 32 lanes, the
+# last word holds the bits of the others.
+KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = 0, 2, 3, 4
+LANES_IN_WORD = 32
+
+
+def key_words(lanes: int) -> int:
+    """The words of a key."""
+    return KEY_HEADS + lanes + (lanes > LANES_IN_WORD)
+
 
 LANE = np.dtype(
     [
@@ -201,7 +209,7 @@ class Shape:
             case "entry":
                 return self.keys * self.lanes
             case "key word":
-                return self.keys * (KEY_HEADS + self.lanes)
+                return self.keys * key_words(self.lanes)
             case "table" | "recent":
                 return int(getattr(self, per))
             case "held":

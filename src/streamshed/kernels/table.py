@@ -18,6 +18,7 @@ from streamshed.kernels.core import (
     KEY_HEADS,
     KEY_LANES,
     KEYS_USED,
+    LANES_IN_WORD,
     NEWCOMER_BYTES,
     NONE,
 )
@@ -41,30 +42,27 @@ def home_shift(table):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _wide(core, key, word):  # type: ignore[no-untyped-def]
+def _wide(core, low, high):  # type: ignore[no-untyped-def]
     """Two words of a key as one."""
-    place = key * core.settings.key_words + word
-    low = np.uint64(np.uint32(core.keys[place]))
-    return low | (np.uint64(np.uint32(core.keys[place + 1])) << _32)
-
-
-@kernel
-def _set_wide(core, key, word, value):  # type: ignore[no-untyped-def]
-    place = key * core.settings.key_words + word
-    core.keys[place] = np.int32(value & _LOWER)
-    core.keys[place + 1] = np.int32(value >> _32)
+    lower = np.uint64(np.uint32(core.keys[low]))
+    return lower | (np.uint64(np.uint32(core.keys[high])) << _32)
 
 
 @kernel
 def key_hash(core, key):  # type: ignore[no-untyped-def]
     """The hash of a key."""
-    return _wide(core, key, KEY_HASH)
+    place = key * core.settings.key_words + KEY_HASH
+    return _wide(core, place, place + 1)
 
 
 @kernel
 def key_lanes(core, key):  # type: ignore[no-untyped-def]
     """The bit vector of the lanes that hold a key."""
-    return _wide(core, key, KEY_LANES)
+    words = core.settings.key_words
+    place = key * words
+    if words > KEY_HEADS + LANES_IN_WORD:
+        return _wide(core, place + KEY_LANES, place + words - 1)
+    return np.uint64(np.uint32(core.keys[place + KEY_LANES]))
 
 
 @kernel
@@ -81,7 +79,11 @@ def key_head(core, key, lane):  # type: ignore[no-untyped-def]
 
 @kernel
 def _set_lanes(core, key, lanes):  # type: ignore[no-untyped-def]
-    _set_wide(core, key, KEY_LANES, lanes)
+    words = core.settings.key_words
+    place = key * words
+    core.keys[place + KEY_LANES] = np.int32(lanes & _LOWER)
+    if words > KEY_HEADS + LANES_IN_WORD:
+        core.keys[place + words - 1] = np.int32(lanes >> _32)
 
 
 @kernel
@@ -116,11 +118,13 @@ def add_key(core, hashed, shift):  # type: ignore[no-untyped-def]
         key = core.numbers[KEYS_USED]
         core.numbers[KEYS_USED] = key + 1
     words = core.settings.key_words
-    _set_wide(core, key, KEY_HASH, hashed)
-    _set_lanes(core, key, np.uint64(0))
-    core.keys[key * words + KEY_COUNT] = 0
+    place = key * words
+    core.keys[place + KEY_HASH] = np.int32(hashed & _LOWER)
+    core.keys[place + KEY_HASH + 1] = np.int32(hashed >> _32)
+    core.keys[place + KEY_COUNT] = 0
     for word in range(KEY_HEADS, words):
-        core.keys[key * words + word] = NONE
+        core.keys[place + word] = NONE
+    _set_lanes(core, key, np.uint64(0))
     _enter(core, hashed, key, shift)
     return key
 

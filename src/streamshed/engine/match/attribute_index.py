@@ -24,12 +24,12 @@ from streamshed.engine.match.probe_order import (
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import (
     FREE_KEY,
-    KEY_HEADS,
     NONE,
     NUMBERS,
     Field,
     Memory,
     Shape,
+    key_words,
     make,
 )
 from streamshed.kernels.intrinsics import prefetch
@@ -51,7 +51,7 @@ ENTRY = np.dtype(
 )
 """A row's place in an index."""
 
-KEY_WORDS = KEY_HEADS + 1
+KEY_WORDS = key_words(1)
 
 
 class IndexSettings(NamedTuple):

@@ -15,15 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.compiling import kernel, loop
-from streamshed.kernels.core import KEY_COUNT, KEY_LANES, KEYS_USED, NEVER, NONE
+from streamshed.kernels.core import (
+    KEY_COUNT,
+    KEY_HEADS,
+    KEY_LANES,
+    KEYS_USED,
+    NEVER,
+    NONE,
+    key_words,
+)
 from streamshed.kernels.intrinsics import prefetch
 from streamshed.kernels.random import GOLDEN, mix
 from streamshed.kernels.table import add_key, drop_key, find_key, home_shift, key_lanes
 
-# A code is a key of the directory. Where a key has its lanes and its count, a code has where its
-# facts begin (plus 1), how many they are, and for how many there is room.
-_START, _SIZE, _ROOM = KEY_LANES, KEY_LANES + 1, KEY_COUNT
-CODE_WORDS = KEY_COUNT + 1
+# A code is a key of the directory. Where a key has its lanes, its count and the newest row of a
+# lane, a code has where its facts begin (plus 1), for how many there is room, and how many they are.
+_START, _ROOM, _SIZE = KEY_LANES, KEY_COUNT, KEY_HEADS
+CODE_WORDS = key_words(1)
 
 _FAR, _NEAR = 16, 8
 """How many rows ahead memory is asked for: the directory first, then what it leads to."""
@@ -233,6 +241,7 @@ def enter_codes(facts, hashes, stream, codes):  # type: ignore[no-untyped-def]
         if code == NONE:
             code = add_key(facts, hashed, shift)
             facts.keys[code * CODE_WORDS + _START] = 1
+            facts.keys[code * CODE_WORDS + _SIZE] = 0
         codes[i * facts.settings.streams + stream] = code
 
 
