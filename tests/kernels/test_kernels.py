@@ -154,12 +154,12 @@ def small_core(keys: int, directory: int) -> Core:
     schema = pa.schema({"k": pa.int64()})
     core = build_operator(join("a", "b").on("k").last(5).plan({"a": schema, "b": schema})).core
     words = keys * core.settings.key_words
-    return core._replace(keys=np.zeros(words, np.int64), table=np.zeros(directory, np.uint64))
+    return core._replace(keys=np.zeros(words, np.int64), table=np.zeros(directory, np.uint32))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_key_table_is_a_dict(seed):
-    """In a tiny directory, with homes that collide, run round its end, and share upper halves."""
+    """In a tiny directory, with homes that collide, run round its end, and share tags."""
     random = np.random.default_rng(seed)
     homes = random.choice([0, 1, 14, 15], 24).astype(np.uint64) << np.uint64(60)
     hashes = homes | random.integers(0, 3, 24).astype(np.uint64) << np.uint64(32)
@@ -214,7 +214,7 @@ def test_a_key_knows_the_lanes_that_hold_it(streams):
     core = core._replace(
         rows=np.zeros(streams, ROW),
         keys=np.zeros(2 * core.settings.key_words, np.int32),
-        table=np.zeros(4, np.uint64),
+        table=np.zeros(4, np.uint32),
     )
     random = np.random.default_rng(streams)
     turns = np.concatenate([random.integers(0, streams, 300), [streams - 1]])

@@ -143,7 +143,7 @@ class Core(NamedTuple):
     settings: Settings
     rows: npt.NDArray[Any]
     keys: npt.NDArray[np.int32]  # by (key, word), see KEY_HASH
-    table: npt.NDArray[np.uint64]  # open addressing: upper half of the hash, key number + 1
+    table: npt.NDArray[np.uint32]  # open addressing, see `kernels/table.py`
     items: npt.NDArray[np.int32]  # rows that came out of order: a heap for each lane
     place: npt.NDArray[np.int32]
     sizes: npt.NDArray[np.int64]
@@ -322,7 +322,7 @@ def core_layout() -> dict[str, Field]:
     return {
         "rows": Field("row", ROW, None),
         "keys": Field("key word", np.int32, None),
-        "table": Field("table", np.uint64),
+        "table": Field("table", np.uint32),
         "items": Field("disorder", np.int32, None),
         "place": Field("disordered row", np.int32, None),
         "sizes": Field("sweep", np.int64),

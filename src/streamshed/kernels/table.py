@@ -2,8 +2,10 @@
 
 SNJoin's global hash table and AMJoin's bit-vector hash table (BiHT) in one: a key's bit vector says
 at once whether a result is possible; its occurrences hang below it, a ring for each lane in order
-of age. The directory is open addressing with linear probing. An entry holds the upper half of the
-hash, from whose top bits its home follows, and the key's number.
+of age. The directory is open addressing with linear probing. An entry of 32 bits holds the key's
+number (plus 1) in as many bits as a place in the directory has, for there are fewer keys than
+places; above it stands the *tag*: of the upper half of the hash the bits below its home, which is
+its top bits. Two keys whose tags agree are told apart by their hashes.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from streamshed.kernels.core import (
     NONE,
 )
 
-_UPPER = np.uint64(0xFFFFFFFF00000000)
 _LOWER = np.uint64(0x00000000FFFFFFFF)
 _32 = np.uint64(32)
-_EMPTY = np.uint64(0)
+_64 = np.uint64(64)
+_EMPTY = np.uint32(0)
 ONE = np.uint64(1)
 
 
@@ -92,17 +94,41 @@ def _set_head(core, key, lane, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _entry(hashed, shift, key):  # type: ignore[no-untyped-def]
+    """What stands in the directory for a key; without the number of one, only its tag."""
+    tag = (hashed >> _32) << (_64 - shift)
+    return np.uint32((tag & _LOWER) | np.uint64(key + 1))
+
+
+@kernel
+def _number(table, entry):  # type: ignore[no-untyped-def]
+    """The number of the key that an entry stands for, or NONE."""
+    return (np.int64(entry) & (table.size - 1)) - 1
+
+
+@kernel
+def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
+    """The key that stands where a hash would be sought first, or any if there is none.
+
+    Without a branch: whether a key is there cannot be foretold, and a wrong guess of the processor
+    costs more than a prefetch in vain.
+    """
+    return max(0, _number(core.table, core.table[np.int64(hashed >> shift)]))
+
+
+@kernel
 def find_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     """The number of the key with this hash, or NONE."""
     table = core.table
     last = table.size - 1
+    tag = _entry(hashed, shift, NONE)
     position = np.int64(hashed >> shift)
     while True:
         entry = table[position]
         if entry == _EMPTY:
             return NONE
-        if (entry ^ hashed) >> _32 == _EMPTY:
-            key = np.int64(entry & _LOWER) - 1
+        if np.int64(entry ^ tag) <= last:
+            key = _number(table, entry)
             if key_hash(core, key) == hashed:
                 return key
         position = (position + 1) & last
@@ -143,7 +169,7 @@ def _enter(core, hashed, key, shift):  # type: ignore[no-untyped-def]
     position = np.int64(hashed >> shift)
     while table[position] != _EMPTY:
         position = (position + 1) & last
-    table[position] = (hashed & _UPPER) | np.uint64(key + 1)
+    table[position] = _entry(hashed, shift, key)
 
 
 @kernel
@@ -152,7 +178,7 @@ def drop_key(core, key, shift):  # type: ignore[no-untyped-def]
     table = core.table
     last = table.size - 1
     hashed = key_hash(core, key)
-    entry = (hashed & _UPPER) | np.uint64(key + 1)
+    entry = _entry(hashed, shift, key)
     gap = np.int64(hashed >> shift)
     while table[gap] != entry:
         gap = (gap + 1) & last
@@ -162,7 +188,7 @@ def drop_key(core, key, shift):  # type: ignore[no-untyped-def]
         moved = table[position]
         if moved == _EMPTY:
             break
-        home = np.int64(moved >> shift)
+        home = np.int64(key_hash(core, _number(table, moved)) >> shift)
         # An entry may step back into the gap unless its home lies between the gap and itself.
         if ((position - home) & last) >= ((position - gap) & last):
             table[gap] = moved

@@ -27,6 +27,7 @@ from streamshed.kernels.table import (
     key_head,
     key_lanes,
     lane_of,
+    likely_key,
     sweep_of,
 )
 
@@ -146,17 +147,6 @@ def prefetch_keys(matcher, core, batch, i, shift):  # type: ignore[no-untyped-de
         prefetch(core.keys, core.rows[second].key * words)
         prefetch(core.rows, core.rows[second].older)
         prefetch(core.rows, max(0, core.rows[second].after))
-
-
-@kernel
-def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
-    """The key that stands where a hash would be sought first, or any if there is none.
-
-    Without a branch: whether a key is there cannot be foretold, and a wrong guess of the processor
-    costs more than a prefetch in vain.
-    """
-    entry = core.table[np.int64(hashed >> shift)] & np.uint64(0xFFFFFFFF)
-    return max(0, np.int64(entry) - 1)
 
 
 @implements(hooks.begin_probe, KeyWindowState)
