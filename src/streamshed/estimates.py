@@ -7,10 +7,10 @@ from dataclasses import astuple, dataclass, replace
 
 Z = 1.97
 """How far 95 % of a normal distribution reach, and a little for variances that are estimated."""
-COARSE = 0.25
-"""The part of the results with members near the edges of windows that may be wrong."""
-SKETCHED = 0.5
-"""The part of the results known by the sketch alone that may be wrong."""
+MERGED = 3.0
+"""By how much rows within merged ones are less evenly spread than by chance alone."""
+SKETCHED, ALL_SKETCHED = 1.0, 0.2
+"""The parts of the results predicted by the sketch that may be wrong: of each key, and of all."""
 NEARLY = 0.98
 """The part of the results seen that is certain, where there are some of these."""
 
@@ -69,11 +69,12 @@ class Tally:
         certain: the part of it that was seen for certain.
         seen: the results seen, each counted once.
         made: the results that were made.
-        coarse: those of which some members may be just outside of their windows.
-        hidden: results that may have been there before their keys were followed.
-        unseen: results of keys that were not followed, by the sketch alone; `exact` has them.
-        variance: that of the estimate.
+        hidden: results that there may be besides with rows that nobody followed.
+        unseen: results that are predicted by a sketch alone; `exact` has them.
+        variance: that of the estimate, by lots.
+        unseen_variance: that of what is predicted, if it were wrong by as much.
         hidden_variance: that of what is hidden.
+        merged_variance: that of the estimate where rows were merged, and their times are not known.
         weight: the largest number of results for which one stands, or 0 if all were seen.
 
     Examples:
@@ -87,26 +88,30 @@ class Tally:
     certain: float = 0.0
     seen: float = 0.0
     made: float = 0.0
-    coarse: float = 0.0
     hidden: float = 0.0
     unseen: float = 0.0
     variance: float = 0.0
+    unseen_variance: float = 0.0
     hidden_variance: float = 0.0
+    merged_variance: float = 0.0
     weight: float = 0.0
 
     def estimate(self) -> Estimate:
         """The results without shedding; no fewer than were seen, or made.
 
-        What lots and the sketch may have wrong are independent of each other.
+        What lots, the sketch and merged rows may have wrong is independent of each other.
         """
-        seen = self.seen if self.coarse == 0 else NEARLY * self.seen
+        seen = self.seen if self.merged_variance == 0 else NEARLY * self.seen
         value = max(self.exact, seen, self.made)
         unsure = max(0.0, self.exact - self.certain)
         low, high = _bounds(unsure, self.variance, self.weight)
-        coarse, unseen = COARSE * self.coarse, SKETCHED * self.unseen
+        unseen = math.hypot(
+            Z * SKETCHED * math.sqrt(self.unseen_variance), Z * ALL_SKETCHED * self.unseen
+        )
+        merged = Z * MERGED * math.sqrt(self.merged_variance)
         hidden = min(self.hidden, Z * math.sqrt(self.hidden_variance))
-        least = self.certain + unsure - coarse - math.hypot(unsure - low, unseen)
-        most = self.certain + unsure + coarse + math.hypot(high - unsure, unseen, hidden)
+        least = self.certain + unsure - math.hypot(unsure - low, unseen, merged)
+        most = self.certain + unsure + math.hypot(high - unsure, unseen, merged, hidden)
         return Estimate(value, min(value, max(least, seen, self.made)), max(value, most))
 
     def missed(self) -> Estimate:

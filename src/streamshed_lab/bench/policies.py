@@ -18,8 +18,6 @@ from streamshed_lab.bench.keyed import Setting, loop_speeds
 from streamshed_lab.bench.timing import best_of, processor_time
 from streamshed_lab.experiments.cells import FULL, QUICK, settings
 from streamshed_lab.experiments.coverage import (
-    JUDGED,
-    LARGE,
     Run,
     coverage,
     drawn,
@@ -27,6 +25,7 @@ from streamshed_lab.experiments.coverage import (
     keys_coverage,
     runs,
 )
+from streamshed_lab.experiments.judged import JUDGED, LARGE
 from streamshed_lab.experiments.policies import (
     EP,
     PATIENCE,

@@ -1,16 +1,15 @@
 """How good the estimate of the results missed is: coverage of its interval, error and bias.
 
 A run is one join of one workload under one policy, with a seed of its own; what it would have made
-without shedding is counted by the same join without a budget. `TUNED` are the families by which
-constants of the estimator were chosen, `JUDGED` those by which it is judged: windows that hold
-several times what a sample can follow, the workloads that break policies, real traces, and every
-kind of join. Nothing may be tuned by these.
+without shedding is counted by the same join without a budget. `TUNED` and `LOOKED_AT` are the
+families by which constants of the estimator were chosen; those by which it is judged are in
+`judged`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, median
 
@@ -130,38 +129,42 @@ class Verdict:
     keys_coverage: float | None
 
 
-def _keyed(window: float) -> Callable[[Tables], ss.Join]:
+def keyed(window: float) -> Callable[[Tables], ss.Join]:
+    """Joins on `key` within so many seconds."""
     return lambda tables: key_join(tables, window)
 
 
-def _rows(rows: int) -> Shed:
+def keep_rows(rows: int) -> Shed:
+    """Sheds what is above so many rows of each stream."""
     return lambda join: join.keep(rows=rows)
 
 
-def _generated(make: Callable[[int], object], window: float, rows: int) -> Setting:
+def generated(make: Callable[[int], object], window: float, rows: int) -> Setting:
+    """A workload made from a seed, within seconds, with so many rows of each stream."""
+
     def tables(seed: int) -> Tables:
         found: Tables = make(seed).tables()  # type: ignore[attr-defined]
         return found
 
-    return Setting(tables, _keyed(window), _rows(rows))
+    return Setting(tables, keyed(window), keep_rows(rows))
 
 
 TUNED = {
-    "existence": _generated(
+    "existence": generated(
         lambda s: ExistenceWorkload(streams=4, tuples=5_000, spread=50.0, seed=s), 100.0, 400
     ),
-    "normal": _generated(
+    "normal": generated(
         lambda s: NormalWorkload(streams=3, tuples=5_000, variance=100.0**2, seed=s), 100.0, 300
     ),
-    "zipf": _generated(
+    "zipf": generated(
         lambda s: ZipfWorkload(streams=3, tuples=5_000, keys=5_000, skew=1.0, seed=s), 50.0, 100
     ),
-    "a heavy key, 4 streams": _generated(
+    "a heavy key, 4 streams": generated(
         lambda s: OneHeavyKey(streams=4, seconds=1_500.0, rate=25.0, share=0.002, seed=s),
         150.0,
         300,
     ),
-    "a heavy key, 6 streams": _generated(
+    "a heavy key, 6 streams": generated(
         lambda s: OneHeavyKey(6, 1_200.0, rate=20.0, begins=0.1, share=0.0015, seed=s), 180.0, 250
     ),
 }
@@ -169,7 +172,7 @@ TUNED = {
 key that makes most results from few rows."""
 
 
-# -- judged: generated ----------------------------------------------------------------------------
+# -- looked at: generated -------------------------------------------------------------------------
 
 
 def _hot_late(seed: int, rows: int = 40_000) -> Tables:
@@ -179,7 +182,7 @@ def _hot_late(seed: int, rows: int = 40_000) -> Tables:
 
     def stream() -> pa.Table:
         hot = late & (random.random(rows) < 0.02)
-        return _table(key=np.where(hot, 0, random.integers(9, rows // 3, rows)), second=time)
+        return table_of(key=np.where(hot, 0, random.integers(9, rows // 3, rows)), second=time)
 
     return {"a": stream(), "b": stream()}
 
@@ -193,71 +196,71 @@ def _shop(seed: int) -> Tables:
     }
 
 
-def _table(second: np.ndarray, **columns: np.ndarray) -> pa.Table:
+def table_of(second: np.ndarray, **columns: np.ndarray) -> pa.Table:
     """Columns, and a time in seconds."""
     time = pa.array((np.asarray(second) * 1_000_000).astype(np.int64)).view(pa.timestamp("us"))
     return pa.table({**columns, "time": time})
 
 
 GENERATED = {
-    "a key hot late": Setting(_hot_late, _keyed(2_500.0), _rows(500)),
-    "one heavy key, 2 streams": _generated(
+    "a key hot late": Setting(_hot_late, keyed(2_500.0), keep_rows(500)),
+    "one heavy key, 2 streams": generated(
         lambda s: OneHeavyKey(streams=2, seconds=2_000.0, rate=40.0, share=0.01, seed=s), 200.0, 400
     ),
-    "one heavy key, 3 streams": _generated(
+    "one heavy key, 3 streams": generated(
         lambda s: OneHeavyKey(seconds=2_000.0, rate=30.0, share=0.005, seed=s), 200.0, 300
     ),
-    "one heavy key, 5 streams": _generated(
+    "one heavy key, 5 streams": generated(
         lambda s: OneHeavyKey(streams=5, seconds=1_000.0, rate=30.0, share=0.001, seed=s),
         200.0,
         300,
     ),
-    "unique keys": _generated(
+    "unique keys": generated(
         lambda s: ExistenceWorkload(streams=4, tuples=30_000, rate=60.0, spread=50.0, seed=s),
         100.0,
         2_000,
     ),
-    "Zipf, skew 1.2": _generated(
+    "Zipf, skew 1.2": generated(
         lambda s: ZipfWorkload(2, 30_000, 20.0, 50_000, 1.2, seed=s), 200.0, 200
     ),
-    "Zipf, skew 0.7": _generated(
+    "Zipf, skew 0.7": generated(
         lambda s: ZipfWorkload(3, 30_000, 20.0, 50_000, 0.7, seed=s), 200.0, 200
     ),
-    "flashes": _generated(
+    "flashes": generated(
         lambda s: FlashKeys(seconds=8_000.0, rate=6.0, lasting=1_500.0, seed=s), 1_000.0, 200
     ),
-    "clumps": _generated(
+    "clumps": generated(
         lambda s: ClumpedKeys(
             seconds=8_000.0, rate=5.0, clumps=8.0, size=5.0, lasting=1_500.0, seed=s
         ),
         1_000.0,
         200,
     ),
-    "bursts": _generated(lambda s: Bursts(rate=20.0, keys=2_000, seed=s), 100.0, 200),
-    "heavy sessions": _generated(lambda s: HeavySessions(rate=12.0, seed=s), 200.0, 300),
-    "clumps of 3 streams, little shed": _generated(
+    "bursts": generated(lambda s: Bursts(rate=20.0, keys=2_000, seed=s), 100.0, 200),
+    "heavy sessions": generated(lambda s: HeavySessions(rate=12.0, seed=s), 200.0, 300),
+    "clumps of 3 streams, little shed": generated(
         lambda s: ClumpedKeys(3, 6_000.0, 6.0, clumps=10.0, size=3.0, lasting=800.0, seed=s),
         500.0,
         700,
     ),
-    "flashes, much shed": _generated(
+    "flashes, much shed": generated(
         lambda s: FlashKeys(seconds=6_000.0, rate=10.0, lasting=400.0, seed=s), 600.0, 80
     ),
-    "a shop in a burst": Setting(_shop, _keyed(600.0), lambda join: join.keep(total=9_000)),
-    "daily cycle": _generated(
+    "a shop in a burst": Setting(_shop, keyed(600.0), lambda join: join.keep(total=9_000)),
+    "daily cycle": generated(
         lambda s: DailyCycle(seconds=3_000.0, rate=25.0, keys=4_000, seed=s), 100.0, 300
     ),
-    "a stream that stops": _generated(
+    "a stream that stops": generated(
         lambda s: StoppingStream(rate=15.0, keys=3_000, seed=s), 200.0, 400
     ),
-    "swapped keys": _generated(
+    "swapped keys": generated(
         lambda s: SwappedKeys(seconds=2_000.0, rate=25.0, keys=20_000, seed=s), 100.0, 300
     ),
 }
 """Generated streams on a shared key, with windows that hold more than a sample can follow."""
 
 
-# -- judged: real ---------------------------------------------------------------------------------
+# -- looked at: real ------------------------------------------------------------------------------
 
 
 @cache
@@ -313,31 +316,30 @@ def _clients() -> Tables:
     return {"some": rows.filter(every), "others": rows.filter(pc.invert(every))}
 
 
-def _real(read: Callable[[], Tables], window: float, shed: Shed) -> Setting:
-    return Setting(lambda seed: read(), _keyed(window), shed, same=True)
+def real(read: Callable[[], Tables], window: float, shed: Shed) -> Setting:
+    """A trace, the same for all seeds, within seconds."""
+    return Setting(lambda seed: read(), keyed(window), shed, same=True)
 
 
 REAL = {
-    "honeypots, 10 minutes": _real(_honeypots, 600.0, lambda join: join.keep(total=60)),
-    "honeypots, an hour": _real(_honeypots, 3_600.0, lambda join: join.keep(total=200)),
-    "emails, 3 days": _real(_emails, 3 * 86_400.0, _rows(500)),
-    "news headlines, a day": _real(_headlines, 86_400.0, _rows(400)),
-    "pages of a web server, a day": _real(_pages, 86_400.0, _rows(200)),
-    "hosts of a web server, an hour": _real(_hosts, 3_600.0, _rows(200)),
-    "other honeypots, 3 hours": _real(
-        _other_honeypots, 10_800.0, lambda join: join.keep(total=600)
-    ),
-    "later emails, 5 days": _real(_later_emails, 5 * 86_400.0, _rows(150)),
-    "news headlines of 4 papers, 3 days": _real(_papers, 3 * 86_400.0, _rows(300)),
-    "requests, one in four, 3 hours": _real(_clients, 3 * 3_600.0, _rows(100)),
+    "honeypots, 10 minutes": real(_honeypots, 600.0, lambda join: join.keep(total=60)),
+    "honeypots, an hour": real(_honeypots, 3_600.0, lambda join: join.keep(total=200)),
+    "emails, 3 days": real(_emails, 3 * 86_400.0, keep_rows(500)),
+    "news headlines, a day": real(_headlines, 86_400.0, keep_rows(400)),
+    "pages of a web server, a day": real(_pages, 86_400.0, keep_rows(200)),
+    "hosts of a web server, an hour": real(_hosts, 3_600.0, keep_rows(200)),
+    "other honeypots, 3 hours": real(_other_honeypots, 10_800.0, lambda join: join.keep(total=600)),
+    "later emails, 5 days": real(_later_emails, 5 * 86_400.0, keep_rows(150)),
+    "news headlines of 4 papers, 3 days": real(_papers, 3 * 86_400.0, keep_rows(300)),
+    "requests, one in four, 3 hours": real(_clients, 3 * 3_600.0, keep_rows(100)),
 }
 """Real traces; seeds are those of the samples alone."""
 
 
-# -- judged: other kinds of joins -----------------------------------------------------------------
+# -- looked at: other kinds of joins --------------------------------------------------------------
 
 
-def _columns(seed: int, streams: str, rows: int, keys: int, skew: float = 0.0) -> Tables:
+def columns(seed: int, streams: str, rows: int, keys: int, skew: float = 0.0) -> Tables:
     """Streams of a row a second each with columns x and y of so many values, and a number v."""
     random = np.random.default_rng([seed, 31])
     weights = 1.0 / np.arange(1, keys + 1) ** skew
@@ -346,7 +348,7 @@ def _columns(seed: int, streams: str, rows: int, keys: int, skew: float = 0.0) -
         return random.choice(keys, rows, p=weights / weights.sum())
 
     return {
-        name: _table(
+        name: table_of(
             np.sort(random.uniform(0, rows, rows)),
             x=drawn_keys(),
             y=drawn_keys(),
@@ -382,7 +384,7 @@ def _through_changing(tables: Tables) -> ss.Join:
     facts = pa.table({name: values[:8_000] for name, values in pairs.items()})
     turn = np.arange(15_000)
     at = np.stack([turn, 8_000 + turn], axis=1).ravel()
-    changes = _table(
+    changes = table_of(
         np.repeat(turn, 2), **{name: values[at] for name, values in pairs.items()}
     ).append_column("change", pa.array(["delete", "insert"] * len(turn)))
     return _through_facts(ss.relation(facts, changes=changes))
@@ -394,48 +396,48 @@ def _first(tables: Tables) -> ss.Join:
 
 KINDS = {
     "equalities": Setting(
-        lambda s: _columns(s, "abc", 12_000, 1_000), _chain, _rows(300), (*OF_ALL, "sketch")
+        lambda s: columns(s, "abc", 12_000, 1_000), _chain, keep_rows(300), (*OF_ALL, "sketch")
     ),
     "equalities, Zipf": Setting(
-        lambda s: _columns(s, "abc", 12_000, 3_000, 0.7), _chain, _rows(300), (*OF_ALL, "sketch")
+        lambda s: columns(s, "abc", 12_000, 3_000, 0.7), _chain, keep_rows(300), (*OF_ALL, "sketch")
     ),
-    "a distance": Setting(lambda s: _columns(s, "ab", 15_000, 9), _near, _rows(300), OF_ALL),
+    "a distance": Setting(lambda s: columns(s, "ab", 15_000, 9), _near, keep_rows(300), OF_ALL),
     "a distance, 3 streams": Setting(
-        lambda s: _columns(s, "abc", 12_000, 9), _near, _rows(300), OF_ALL
+        lambda s: columns(s, "abc", 12_000, 9), _near, keep_rows(300), OF_ALL
     ),
     "a relation": Setting(
-        lambda s: _columns(s, "ab", 15_000, 2_000), _through, _rows(300), (*OF_ALL, "density")
+        lambda s: columns(s, "ab", 15_000, 2_000), _through, keep_rows(300), (*OF_ALL, "density")
     ),
     "a relation that changes": Setting(
-        lambda s: _columns(s, "ab", 15_000, 2_000),
+        lambda s: columns(s, "ab", 15_000, 2_000),
         _through_changing,
-        _rows(300),
+        keep_rows(300),
         (*OF_ALL, "density"),
     ),
     "a queue": Setting(
-        lambda s: _columns(s, "abc", 12_000, 1_000),
+        lambda s: columns(s, "abc", 12_000, 1_000),
         _chain,
         lambda join: join.throttle(rows_per_second=1.5).queue(rows=50),
         OF_ALL,
     ),
     "a throttle": Setting(
-        lambda s: _columns(s, "ab", 15_000, 9),
+        lambda s: columns(s, "ab", 15_000, 9),
         _near,
         lambda join: join.throttle(comparisons_per_second=20.0),
         ("",),
     ),
     "first results": Setting(
-        lambda s: _columns(s, "ab", 20_000, 9_000), _first, _rows(300), OF_KEYS
+        lambda s: columns(s, "ab", 20_000, 9_000), _first, keep_rows(300), OF_KEYS
     ),
 }
 """Joins whose results are no products of keys' rows, and other ways to shed, with windows larger
 than a sample."""
 
 LARGE = {
-    "a large window, Zipf": _generated(
+    "a large window, Zipf": generated(
         lambda s: ZipfWorkload(2, 300_000, 1_000.0, 100_000, 0.8, seed=s), 100.0, 40_000
     ),
-    "a large window, unique keys": _generated(
+    "a large window, unique keys": generated(
         lambda s: ExistenceWorkload(streams=3, tuples=300_000, rate=1_000.0, spread=50.0, seed=s),
         100.0,
         40_000,
@@ -443,8 +445,8 @@ LARGE = {
 }
 """Budgets so large that the sample takes a small part of the memory."""
 
-_KEYED = GENERATED | REAL | LARGE
-JUDGED = {name: replace(setting, keyed=True) for name, setting in _KEYED.items()} | KINDS
+LOOKED_AT = GENERATED | REAL | LARGE | KINDS
+"""Once judged by, and since then tuned by: a change of the estimator is tried on these first."""
 
 
 # -- runs -----------------------------------------------------------------------------------------

@@ -21,8 +21,12 @@ from streamshed.engine.observe.state import (
     FREE_ENTRY,
     FREE_KEY,
     FULL_AT,
+    HIDDEN,
     KEYS_USED,
+    LOTS,
+    MERGED,
     NEWEST,
+    PREDICTED,
     ROOM,
     STEP_ENDS,
     STEPS,
@@ -252,9 +256,14 @@ class LossEstimator(Estimator):
         """The newest time of these."""
         return int(self.state.numbers[NEWEST])
 
-    def variances(self, spread: npt.NDArray[np.float64]) -> tuple[float, float]:
-        """The variance of the estimate, and that of what may be hidden besides."""
-        return variance(spread[0]), variance(spread[1])
+    def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
+        """The variances, by the names that they have in a `Tally`."""
+        return {
+            "variance": variance(spread[LOTS]),
+            "unseen_variance": variance(spread[PREDICTED]),
+            "hidden_variance": variance(spread[HIDDEN]),
+            "merged_variance": variance(spread[MERGED]),
+        }
 
     def key_tally(self) -> KeyTally:
         """What is known of the keys that have results."""

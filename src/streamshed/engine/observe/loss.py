@@ -14,9 +14,10 @@ import numpy as np
 from streamshed.engine.clock import is_visitor
 from streamshed.engine.observe import hooks
 from streamshed.engine.observe.distinct_keys import note_key
-from streamshed.engine.observe.made import credit, take_in_hand
+from streamshed.engine.observe.made import credit, spread_by, take_in_hand
 from streamshed.engine.observe.sampled_results import (
     count_hidden,
+    count_missable,
     count_results,
     gather,
     release_slots,
@@ -40,13 +41,18 @@ from streamshed.engine.observe.state import (
     FULL_AT,
     GROUPS,
     HELD,
+    HIDDEN,
     LEVELS,
+    LOTS,
+    MERGED,
     NEWEST,
     PIECES,
+    PREDICTED,
     RESULTS_BEFORE,
     RISES,
     ROOM,
     SINCE,
+    SPREADS,
     STEP_ENDS,
     STEP_PLACE,
     STEPS,
@@ -58,11 +64,12 @@ from streamshed.engine.observe.state import (
     cells_of,
     count_in_sketch,
     depth_of,
+    is_told,
     level_of,
     lot_of,
     promise_of,
 )
-from streamshed.estimates import SKETCHED
+from streamshed.estimates import ALL_SKETCHED, SKETCHED
 from streamshed.kernels.compiling import cold_kernel, implements, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, NONE, RESULTS
 from streamshed.kernels.core import NEWEST as NEWEST_SEEN
@@ -145,13 +152,13 @@ def _enter(loss, core, hashed, stream, time, position, counted, stored):  # type
         count_in_sketch(loss, lanes, first, second, lane)
     if not counted:
         likely = 0.0
-    take_in_hand(loss, likely)
+    take_in_hand(loss)
     key = find_key(loss, hashed)
     if key != NONE or (stored and depth_of(lot) >= _level(loss, promise)):
         sight = Sight(hashed, lot, first, second, promise, likely)
         _follow(loss, core, sight, key, stream, time, position, counted, stored)
     elif likely > 0:
-        _add_unseen(loss, likely)
+        _add_unseen(loss, lot, likely)
 
 
 @kernel
@@ -244,13 +251,14 @@ def _resize(loss):  # type: ignore[no-untyped-def]
 @kernel
 def _error(loss):  # type: ignore[no-untyped-def]
     """The standard error of the estimate, with what nobody has seen."""
-    variance = (SKETCHED * loss.total[0].unseen) ** 2
-    for what in range(2):
+    variance = (ALL_SKETCHED * loss.total[0].unseen) ** 2
+    for what in range(SPREADS):
         mean, square = 0.0, 0.0
         for group in range(GROUPS):
             mean += loss.spread[what * GROUPS + group] / GROUPS
             square += loss.spread[what * GROUPS + group] ** 2
-        variance += square - GROUPS * mean * mean
+        part = SKETCHED if what == PREDICTED else 1.0
+        variance += part * part * (square - GROUPS * mean * mean)
     return np.sqrt(max(0.0, variance))
 
 
@@ -335,11 +343,10 @@ def _begin_step(loss, core, now):  # type: ignore[no-untyped-def]
     loss.steps[place].exact = 0.0
     loss.steps[place].certain = 0.0
     loss.steps[place].seen = 0.0
-    loss.steps[place].coarse = 0.0
     loss.steps[place].hidden = 0.0
     loss.steps[place].unseen = 0.0
     loss.steps[place].weight = 0.0
-    loss.step_spread[place * 2 * GROUPS : (place + 1) * 2 * GROUPS] = 0.0
+    loss.step_spread[place * SPREADS * GROUPS : (place + 1) * SPREADS * GROUPS] = 0.0
 
 
 # -- following ------------------------------------------------------------------------------------
@@ -353,7 +360,8 @@ def _follow(loss, core, sight, key, stream, time, position, counted, stored):  #
         make_room(loss, core)
         key = find_key(loss, sight.hash)
     if key == NONE and depth < _level(loss, sight.promise):
-        _add_unseen(loss, sight.likely)
+        if sight.likely > 0:
+            _add_unseen(loss, sight.lot, sight.likely)
         return
     rank = min(sight.promise - numbers[EXPONENT], HIGHEST_RANK) + numbers[RISES]
     if key == NONE:
@@ -365,49 +373,29 @@ def _follow(loss, core, sight, key, stream, time, position, counted, stored):  #
         prune_key(loss, core, key, depth)
     # Who was promising stays followed while a row of it is alive.
     rank = max(rank, partners.rank)
-    if sight.likely > 0:
-        _correct(loss, sight, max(0, min(numbers[RISES] - rank, numbers[FLOOR])))
-    if counted and partners.slots + 1 >= core.settings.at_least:
-        found = count_results(loss, core, key, stream, time, partners)
-        if found.exact > 0:
+    if counted and (partners.slots + 1 >= core.settings.at_least or sight.likely > 0):
+        # Nothing lies deeper than the highest floor; what is known there need not be predicted.
+        ends = _highest_floor(loss) if sight.likely > 0 else 0
+        found = count_results(loss, core, sight, key, stream, time, partners, ends)
+        if found.exact != 0:
             _tally(loss, core, sight, key, stream, partners, found)
-            note_key(loss, sight.hash, sight.lot, found.lowest, False)
+            if found.lowest != NONE:
+                note_key(loss, sight.hash, sight.lot, found.lowest, False)
     release_slots(loss, partners.slots)
     _store(loss, core, key, depth, stream, time, position, rank, partners, stored)
 
 
 @kernel
-def _add_unseen(loss, likely):  # type: ignore[no-untyped-def]
+def _add_unseen(loss, lot, likely):  # type: ignore[no-untyped-def]
     """Add the results, by the sketch, of a newcomer whose key is not followed."""
-    place = loss.numbers[STEP_PLACE]
+    place, group = loss.numbers[STEP_PLACE], np.int64(lot & np.uint64(GROUPS - 1))
+    loss.hand[0].group = group
+    spread_by(loss, PREDICTED, group, likely)
+    loss.known[0] = likely
     loss.total[0].exact += likely
     loss.total[0].unseen += likely
     loss.steps[place].exact += likely
     loss.steps[place].unseen += likely
-
-
-@kernel
-def _correct(loss, sight, level):  # type: ignore[no-untyped-def]
-    """Take off what newcomers with the chance 2^-level stand for, by the sketch, but themselves.
-
-    In expectation that is what `_add_unseen` adds: so the sum is the same in the mean, and varies
-    only as far as the sketch is wrong (a difference estimator).
-    """
-    if depth_of(sight.lot) < level:
-        _add_unseen(loss, sight.likely)
-        return
-    loss.hand[0].level = level
-    if level == 0:
-        return
-    place, weight = loss.numbers[STEP_PLACE], 2.0**level
-    more = (weight - 1.0) * sight.likely
-    spread = weight * sight.likely * np.sqrt(1.0 - 1.0 / weight)
-    loss.total[0].exact -= more
-    loss.steps[place].exact -= more
-    group = np.int64(sight.lot & np.uint64(GROUPS - 1))
-    loss.hand[0].group = group
-    loss.spread[group] -= spread
-    loss.step_spread[place * 2 * GROUPS + group] -= spread
 
 
 @kernel
@@ -437,34 +425,36 @@ def _is_suspect(loss, key):  # type: ignore[no-untyped-def]
 @kernel
 def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-untyped-def]
     """Add the results of a newcomer to the tallies, since the beginning and of the step."""
-    coarse, hidden, hidden_spread = 0.0, 0.0, 0.0
     hand = loss.hand[0]
-    hand.top = partners.top + 1
+    group = np.int64(sight.lot & np.uint64(GROUPS - 1))
+    hand.group = group
+    hand.first = found.certain
     hand.seen = found.seen
-    hand.slack = 0.0
-    if partners.cut > 0:
-        coarse = found.exact * min(1.0, partners.cut / _fewest(loss, partners, partners.top))
+    hidden = 0.0
+    if partners.merged != 0:
+        wrong = partners.merged / _fewest(loss, partners, partners.top)
+        spread_by(loss, MERGED, group, found.exact * max(-1.0, min(1.0, wrong)))
         if partners.cut_at_0 > 0 and found.certain > 0:
             fewest = _fewest(loss, partners, 0)
             hand.slack = found.certain * min(1.0, partners.cut_at_0 / fewest)
-    if _is_suspect(loss, key):
+    if found.last > found.seen:
+        spread_by(loss, PREDICTED, group, found.last - found.seen)
+    told = is_told(core)
+    if (sight.likely > 0 or not told) and _is_suspect(loss, key):
         level = level_of(loss, loss.keys[key])
-        hand.believed = count_hidden(loss, core, stream, partners, found.seen, sight)
+        if told:
+            hand.believed = count_missable(loss, core, sight, stream, partners, found.last)
+        else:
+            hand.believed = count_hidden(loss, core, stream, partners, found.last, sight)
         hand.weight = 2.0**level
         hidden = hand.weight * hand.believed
         # Of what other keys hid at the same time some was followed: this is half the way there.
         levels = np.float64(depth_of(sight.lot) + 1 + _highest_floor(loss))
         hand.doubt = hand.weight * 2.0 ** (0.25 * levels - 0.5 * level)
-        hidden_spread = hand.believed * hand.doubt
-    place = loss.numbers[STEP_PLACE]
-    _add(loss.total, 0, found, coarse, hidden)
-    _add(loss.steps, place, found, coarse, hidden)
-    group = np.int64(sight.lot & np.uint64(GROUPS - 1))
-    hand.group = group
-    loss.spread[group] += found.spread
-    loss.spread[GROUPS + group] += hidden_spread
-    loss.step_spread[place * 2 * GROUPS + group] += found.spread
-    loss.step_spread[(place * 2 + 1) * GROUPS + group] += hidden_spread
+        spread_by(loss, HIDDEN, group, hand.believed * hand.doubt)
+    _add(loss.total, 0, found, hidden)
+    _add(loss.steps, loss.numbers[STEP_PLACE], found, hidden)
+    spread_by(loss, LOTS, group, found.spread)
 
 
 @kernel
@@ -479,12 +469,12 @@ def _fewest(loss, partners, level):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add(tallies, place, found, coarse, hidden):  # type: ignore[no-untyped-def]
+def _add(tallies, place, found, hidden):  # type: ignore[no-untyped-def]
     tallies[place].exact += found.exact
     tallies[place].certain += found.certain
     tallies[place].seen += found.seen
-    tallies[place].coarse += coarse
     tallies[place].hidden += hidden
+    tallies[place].unseen += found.last - found.seen
     tallies[place].weight = max(tallies[place].weight, found.weight)
 
 

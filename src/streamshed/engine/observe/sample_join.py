@@ -323,6 +323,9 @@ class SampleJoin(SampleLog):
     ) -> Iterator[Chance]:
         """What has to be drawn for results to be seen, as far as it is not certain."""
         numbers, notes, lanes = self.state.numbers, self.state.notes, self.shape.lanes
+        if self.by_key:  # one lot decides for a key, whichever of its rows is the newcomer
+            yield Chance(0, np.full(len(found), numbers[PROBING]), part.lots[rows])
+            return
         stored = int(numbers[STORED])
         some = bool(notes["level"][:stored].any())
         for lane in range(lanes):
@@ -330,8 +333,7 @@ class SampleJoin(SampleLog):
                 break
             probes = found[:, lane] == newcomer
             place = np.where(probes, 0, found[:, lane])
-            level = 0 if self.by_key else notes["level"][place]  # one lot decides for a key
-            levels = np.where(probes, numbers[PROBING], level)
+            levels = np.where(probes, numbers[PROBING], notes["level"][place])
             lots = np.where(probes, part.lots[rows], notes["lot"][place])
             yield Chance(lane, levels, lots)
         if numbers[FACTS]:
@@ -378,13 +380,13 @@ class SampleJoin(SampleLog):
         """The newest time of these."""
         return NEVER if self.join is None else int(self.join.core.numbers[NEWEST])
 
-    def variances(self, spread: npt.NDArray[np.float64]) -> tuple[float, float]:
-        """The variance of the estimate; nothing is hidden.
+    def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
+        """The variance of the estimate; nothing is predicted, hidden or merged.
 
         Two results vary together if they share a row: so the sum over the streams, of the variances
         between groups of their rows, counts each such pair at least once.
         """
-        return sum(variance(groups) for groups in spread), 0.0
+        return {"variance": sum(variance(groups) for groups in spread)}
 
     def tally(self, made: int) -> Tally:
         """What is known of all results so far, of which so many were made."""

@@ -1,7 +1,11 @@
 """What a newcomer would complete if nothing were shed, as far as its key is followed.
 
 Partners of level c are known with the chance 2^-c. With F(c) results of partners up to level c, the
-estimate is the sum of 2^c·(F(c) - F(c - 1)), whose expectation is the number of all results.
+estimate is the sum of 2^c·(F(c) - F(c - 1)), whose expectation is the number of all results. Where
+the sketch says that there are many more than F(c), their number is predicted by what is known on
+level c; that takes the place of F(c), but not on the highest level, where all is known, and not if
+a row followed on level c is about as old as a window: then none was missed since. Whatever is
+predicted, the expectation is the same (a difference estimator).
 """
 
 from __future__ import annotations
@@ -12,9 +16,13 @@ import numpy as np
 
 from streamshed.engine.observe.state import (
     FLOOR,
+    FRESH,
     LEVELS,
+    at_most_in_sketch,
+    depth_of,
     is_over,
     latest_time,
+    left_in_sketch,
     level_of,
     oldest_partner,
     rows_in_sketch,
@@ -22,10 +30,15 @@ from streamshed.engine.observe.state import (
 )
 from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import cold_kernel, kernel
-from streamshed.kernels.core import NONE
+from streamshed.kernels.core import BOUNDLESS, NONE
+from streamshed.kernels.random import mix
+from streamshed.kernels.table import lane_of
 
 DOUBT = 1.1
 """A key may have so many times the rows that the sketch tells, as it forgets them unevenly."""
+LACKING = 0.95
+"""Where less than this part is seen of what the sketch predicts, something was not followed."""
+_ONE = np.uint64(1)
 NO_RANK = -9999
 """The largest rank of no entries."""
 
@@ -36,8 +49,8 @@ class Partners(NamedTuple):
     slots: int  # streams that have partners
     top: int  # the highest level of a partner
     ahead: bool  # some are newer than the newcomer
-    cut: float  # partners that may be outside of their windows, as entries are cut by the edge
-    cut_at_0: float  # those of level 0 among them
+    merged: float  # the deviation of their number, as entries are cut by the edge of a window
+    cut_at_0: float  # partners of level 0 that may be outside for this reason
     own: int  # entries of the newcomer's own stream, and their rows
     own_rows: float
     same: np.int64  # the entry to which the newcomer can be added if ranks are equal, or NONE
@@ -54,6 +67,7 @@ class Found(NamedTuple):
     spread: float
     weight: float
     lowest: np.int64  # the lowest level at which there is a result
+    last: float  # what the key knows, or predicts
 
 
 @kernel
@@ -89,7 +103,7 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
     entries, partners = loss.entries, loss.partners
     reach = window_of(core, stream)
     slots, top, own, own_rows = 0, 0, 0, 0.0
-    ahead, cut, cut_at_0 = False, 0.0, 0.0
+    ahead, merged, cut_at_0 = False, 0.0, 0.0
     same, rank, over = np.int64(NONE), np.int64(NO_RANK), False
     e = np.int64(loss.keys[key].head)
     while e != NONE:
@@ -124,14 +138,17 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
                     slots += 1
                 partners[loss.slot_of[other] * LEVELS + level] += rows
                 if rows < entry.count:
-                    cut += rows * (1.0 - rows / entry.count)
+                    cut = rows * (1.0 - rows / entry.count)
+                    # As long as the edge cuts an entry it is wrong to one side.
+                    aside = mix(np.uint64(entry.lo) ^ np.uint64(e)) & _ONE
+                    merged += np.sqrt(cut) * (1.0 - 2.0 * np.float64(aside))
                     if level == 0:
-                        cut_at_0 += rows * (1.0 - rows / entry.count)
+                        cut_at_0 += cut
         e = np.int64(entry.after)
     for slot in range(slots):
         for level in range(1, top + 1):
             partners[slot * LEVELS + level] += partners[slot * LEVELS + level - 1]
-    return Partners(slots, top, ahead, cut, cut_at_0, own, own_rows, same, rank, over)
+    return Partners(slots, top, ahead, merged, cut_at_0, own, own_rows, same, rank, over)
 
 
 @kernel
@@ -170,33 +187,138 @@ def _product(loss, core, slots, level):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_results(loss, core, key, stream, time, partners):  # type: ignore[no-untyped-def]
-    """The newcomer's results: what level c adds is seen with the chance 2^-c."""
+def count_results(loss, core, sight, key, stream, time, partners, ends):  # type: ignore[no-untyped-def]
+    """The newcomer's results: what level c adds is seen with the chance 2^-c.
+
+    From the level `ends` on all partners are known, and nothing is predicted.
+    """
     by_latest = partners.ahead and core.settings.complete
     exact, spread, certain, heaviest = 0.0, 0.0, 0.0, 0.0
-    seen, weight = 0.0, 1.0
+    seen, before, weight, known = 0.0, 0.0, 1.0, 0.0
     lowest = np.int64(NONE)
-    for level in range(partners.top + 1):
-        if core.bounds.size > 0:
-            results = _within_bounds(loss, core, key, stream, time, level)
-        elif by_latest:
-            results = _by_latest(loss, core, key, stream, time, partners.slots, level)
-        else:
-            results = _product(loss, core, partners.slots, level)
-        more = max(0.0, results - seen)
-        loss.more[level] = more
-        if more > 0:
-            exact += weight * more
-            spread += weight * more * np.sqrt(1.0 - 1.0 / weight)
-            if level == 0:
-                certain = more
-            else:
-                heaviest = weight
-            if lowest == NONE:
-                lowest = np.int64(level)
-            seen = results
+    old = np.int64(0)
+    if ends > 0:
+        old = np.int64(_weigh(loss, core, key, time, partners))
+    last = max(partners.top, min(ends, depth_of(sight.lot)))
+    for level in range(last + 1):
+        if level <= partners.top:
+            results = _on_level(loss, core, key, stream, time, partners, level, by_latest)
+            if results > seen:
+                seen = results
+                if lowest == NONE:
+                    lowest = np.int64(level)
+                if level == 0:
+                    certain = results
+                else:
+                    heaviest = weight
+        known = seen
+        if level < min(ends, old):
+            known = _predicted(loss, core, sight, stream, partners, level, seen)
+        loss.known[level] = known
+        exact += weight * (known - before)
+        spread += weight * (known - before) * np.sqrt(1.0 - 1.0 / weight)
+        before = known
         weight *= 2.0
-    return Found(exact, certain, seen, spread, heaviest, lowest)
+    loss.hand[0].top = last + 1
+    return Found(exact, certain, seen, spread, heaviest, lowest, known)
+
+
+@cold_kernel
+def _weigh(loss, core, key, time, partners):  # type: ignore[no-untyped-def]
+    """Note what the sketch has of partners, by slot and level, in `Loss.weighed`.
+
+    Returns:
+        The lowest level of an entry of the first quarter of its window: on this level, and above,
+        the key has been followed for long.
+    """
+    weighed, entries, left = loss.weighed, loss.entries, loss.left
+    old = np.int64(LEVELS)
+    left[:] = 1.0
+    for slot in range(partners.slots):
+        for level in range(partners.top + 1):
+            weighed[slot * LEVELS + level] = 0.0
+    e = np.int64(loss.keys[key].head)
+    while e != NONE:
+        other, level = np.int64(entries[e].stream), level_of(loss, entries[e])
+        if _is_old(loss, core, e, time):
+            old = np.int64(min(old, level))
+        part = left_in_sketch(loss, core, e)
+        left[level] = min(left[level], part)
+        if loss.slot_of[other] != NONE and level <= partners.top:
+            weighed[loss.slot_of[other] * LEVELS + level] += entries[e].count * part
+        e = np.int64(entries[e].after)
+    for slot in range(partners.slots):
+        for level in range(1, partners.top + 1):
+            weighed[slot * LEVELS + level] += weighed[slot * LEVELS + level - 1]
+    for level in range(1, LEVELS):
+        left[level] = min(left[level], left[level - 1])
+    return old
+
+
+@kernel
+def _is_old(loss, core, e, time):  # type: ignore[no-untyped-def]
+    """Whether the first row of an entry is in the first quarter of its window, or of one."""
+    entry = loss.entries[e]
+    stream = np.int64(entry.stream)
+    last, window = core.lanes[lane_of(core, stream)].last, window_of(core, stream)
+    if last > 0 and entry.lo - oldest_partner(loss, core, stream, time) <= last // 4:
+        return True
+    if window >= BOUNDLESS:
+        return False
+    first = entry.lo if last == 0 else loss.earliest[e]
+    return first - (time - window) <= window // 4
+
+
+@kernel
+def _on_level(loss, core, key, stream, time, partners, level, by_latest):  # type: ignore[no-untyped-def]
+    """The results with partners up to a level."""
+    if partners.slots + 1 < core.settings.at_least:
+        return 0.0
+    if core.bounds.size > 0:
+        return _within_bounds(loss, core, key, stream, time, level)
+    if by_latest:
+        return _by_latest(loss, core, key, stream, time, partners.slots, level)
+    return _product(loss, core, partners.slots, level)
+
+
+@kernel
+def _predicted(loss, core, sight, stream, partners, level, seen):  # type: ignore[no-untyped-def]
+    """The results that there may be where so many are seen: by the sketch, and known partners."""
+    results, lanes = 1.0, core.settings.lanes
+    for lane in range(lanes):
+        if lane != stream:
+            rows = rows_in_sketch(loss, lanes, sight.first, sight.second, lane)
+            known, missed = _missed_rows(loss, partners, level, lane, FRESH * rows)
+            results *= known + missed
+    return results if seen < LACKING * results else seen
+
+
+@kernel
+def _missed_rows(loss, partners, level, lane, rows):  # type: ignore[no-untyped-def]
+    """The partners known up to a level, and those missed if the sketch has so many rows of a lane.
+
+    What was missed is as old as the oldest row that was not, or older.
+    """
+    slot, known, weighed = loss.slot_of[lane], 0.0, 0.0
+    if slot != NONE:
+        place = slot * LEVELS + min(level, partners.top)
+        known, weighed = loss.partners[place], loss.weighed[place]
+    return known, max(0.0, rows - weighed) / loss.left[level]
+
+
+@kernel
+def count_missable(loss, core, sight, stream, partners, last):  # type: ignore[no-untyped-def]
+    """The results that there may be besides, as the sketch never has too few rows of a key.
+
+    No more than twice as many partners as are known: beside few of them it is mostly noise.
+    """
+    results, lanes, level = 1.0, core.settings.lanes, loss.hand[0].top - 1
+    for lane in range(lanes):
+        if lane != stream:
+            rows = at_most_in_sketch(loss, lanes, sight.first, sight.second, lane)
+            known, missed = _missed_rows(loss, partners, level, lane, FRESH * rows)
+            results *= known + min(known, missed)
+    return max(0.0, results - last)
 
 
 @cold_kernel

@@ -30,16 +30,22 @@ ROW_UNITS = 1 << UNIT_BITS
 EVEN_UNITS = 6
 """What a row of a key that comes evenly counts in the mean, while it is in a window of four pieces
 and when it has left it: 8, 6, 4, 3; 2, 1."""
+FRESH = EVEN_UNITS / ROW_UNITS
+"""Rows that have just come are so much fewer than those of an even age with as large a count."""
 DEEPEST = 60
 """The depth beyond which keys are not told apart."""
 LEVELS = DEEPEST + 2
 GROUPS = 128
 """Random groups of keys, from whose differences the precision of an estimate is known."""
+LOTS, PREDICTED, HIDDEN, MERGED = range(4)
+"""What spreads an estimate: the lots of keys, what is predicted, what may be hidden besides, rows
+that were merged."""
+SPREADS = 4
 STEPS = 12
 """Steps in which the last minute goes by."""
 DISTINCT_PLACES = 2048
 """Room for keys with a result that are remembered, to count them all; a quarter stays free."""
-LIKELY = 8.0
+LIKELY = 6.0
 """Fewer results than these, as the sketch says, may be noise."""
 FAR = -(2**62)
 """Before all times."""
@@ -110,9 +116,8 @@ TALLY = np.dtype(
         ("exact", np.float64),  # results without shedding, each counted for all it stands for
         ("certain", np.float64),  # those that were seen for certain
         ("seen", np.float64),  # those that were seen, each counted once
-        ("coarse", np.float64),  # those whose members may be just outside of their windows
-        ("hidden", np.float64),  # what keys may have made besides before they were followed
-        ("unseen", np.float64),  # results of keys not followed, by the sketch; `exact` has them
+        ("hidden", np.float64),  # what keys may have made besides with rows that nobody followed
+        ("unseen", np.float64),  # results that the sketch predicts; `exact` has them
         ("weight", np.float64),  # the largest number of results for which one stood
     ],
     align=True,
@@ -121,12 +126,11 @@ TALLY = np.dtype(
 HAND = np.dtype(
     [
         ("group", np.int64),  # of its key
-        ("top", np.int64),  # its results are in `Loss.more`, up to before this level
-        ("seen", np.float64),  # all of these
-        ("slack", np.float64),  # of level 0: as entries are cut, it may have made so many more
-        ("likely", np.float64),  # the results that it makes, by the sketch
-        ("level", np.int64),  # by which these were taken off, or NONE if they were added
-        ("believed", np.float64),  # besides those seen, with rows from before its key was followed
+        ("top", np.int64),  # what is known of its results is in `Loss.known`, before this level
+        ("first", np.float64),  # the results seen for certain
+        ("seen", np.float64),  # all that were seen
+        ("slack", np.float64),  # as entries are cut, it may have made so many more for certain
+        ("believed", np.float64),  # besides those known, with rows that nobody followed
         ("weight", np.float64),  # for how many each of these stands
         ("doubt", np.float64),  # what each adds to the spread
     ],
@@ -175,13 +179,15 @@ class Loss(NamedTuple):
     keys: npt.NDArray[Any]
     heads: npt.NDArray[np.int32]  # chains of keys by hash: the first key + 1, or 0
     total: npt.NDArray[Any]  # the tally since the beginning
-    spread: npt.NDArray[np.float64]  # by (what, group): of what is seen, and of what is hidden
+    spread: npt.NDArray[np.float64]  # by (what, group): what spreads the estimate
     steps: npt.NDArray[Any]  # a ring: the tallies of the last minute, step by step
     step_spread: npt.NDArray[np.float64]  # by (step, what, group)
     distinct: npt.NDArray[Any]  # keys with a result: open addressing
     hand: npt.NDArray[Any]  # what was tallied of the row at hand
-    more: npt.NDArray[np.float64]  # by level: the results of this row that it adds
+    known: npt.NDArray[np.float64]  # by level: results of this row, as known or predicted
     partners: npt.NDArray[np.float64]  # room to work: by (slot of a stream, level)
+    left: npt.NDArray[np.float64]  # by level: the part that is left there of the oldest row
+    weighed: npt.NDArray[np.float64]  # by (slot, level): the same, as the sketch should have it
     led: npt.NDArray[np.float64]  # by slot: partners that are older than the latest member
     at: npt.NDArray[np.int32]  # by lane: the entry that is tried, where there are bounds
     slot_of: npt.NDArray[np.int32]  # by stream
@@ -218,13 +224,15 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "keys": once(KEY, room),
         "heads": once(np.int32, 1 << (max(64, room) - 1).bit_length(), kept=False),
         "total": once(TALLY, 1),
-        "spread": once(np.float64, 2 * GROUPS),
+        "spread": once(np.float64, SPREADS * GROUPS),
         "steps": once(TALLY, STEPS),
-        "step_spread": once(np.float64, STEPS * 2 * GROUPS),
+        "step_spread": once(np.float64, STEPS * SPREADS * GROUPS),
         "distinct": once(DISTINCT_KEY, DISTINCT_PLACES),
         "hand": once(HAND, 1),
-        "more": once(np.float64, LEVELS),
+        "known": once(np.float64, LEVELS),
         "partners": Field("stream", np.float64, 0, LEVELS),
+        "left": once(np.float64, LEVELS, kept=False),
+        "weighed": Field("stream", np.float64, 0, LEVELS),
         "led": Field("stream", np.float64),
         "at": once(np.int32, lanes, kept=False),
         "slot_of": Field("stream", np.int32, NONE),
@@ -307,6 +315,33 @@ def rows_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped
 
 
 @kernel
+def at_most_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
+    """The same with half as much noise taken off."""
+    found = np.int64(min(loss.cells[first * lanes + lane], loss.cells[second * lanes + lane]))
+    units = max(0, found - (loss.counted[lane] >> (loss.settings.bits + 2)))
+    return np.float64(units) * (1.0 / EVEN_UNITS)
+
+
+@kernel
+def left_in_sketch(loss, core, e):  # type: ignore[no-untyped-def]
+    """The part of each row of an entry that the sketch has not yet let fade."""
+    entry = loss.entries[e]
+    lane = np.int64(entry.stream)
+    last, window = core.lanes[lane].last, core.lanes[lane].window
+    pieces = PIECES // 2 if last > 0 and window < BOUNDLESS else PIECES
+    number = np.int64(0)
+    if last > 0:
+        number += (entry.lo + entry.hi) // 2 // max(1, -(-last // pieces))
+    if window < BOUNDLESS:
+        middle = latest_time(loss, e) if last > 0 else (entry.lo + entry.hi) // 2
+        number += middle // max(1, -(-window // pieces))
+    left = 1.0
+    for _ in range(min(PIECES, loss.piece[lane] - number)):
+        left *= 0.75
+    return left
+
+
+@kernel
 def count_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untyped-def]
     """Let both cells of a key count no less than the smaller one and a row."""
     cells = loss.cells
@@ -316,6 +351,12 @@ def count_in_sketch(loss, lanes, first, second, lane):  # type: ignore[no-untype
     cells[second * lanes + lane] = max(other, least)
     loss.counted[lane] += ROW_UNITS
     loss.numbers[SINCE] += 1
+
+
+@kernel
+def is_told(core):  # type: ignore[no-untyped-def]
+    """Whether the sketch can tell how many results a row makes."""
+    return core.settings.complete and not core.settings.by and core.bounds.size == 0
 
 
 @kernel
@@ -330,8 +371,9 @@ def promise_of(loss, core, first, second, own):  # type: ignore[no-untyped-def]
     for lane in range(core.settings.lanes):
         rows = rows_in_sketch(loss, core.settings.lanes, first, second, lane)
         product *= 1.0 + rows
-        likely *= 1.0 if lane == own else rows
-    told = core.settings.complete and not core.settings.by and core.bounds.size == 0
+        likely *= 1.0 if lane == own else FRESH * rows
     # The bits of a float are its log2, on straight lines between the powers of 2.
     log2 = (np.float64(product).view(np.int64) - _ONE) >> _COARSER
-    return (3 * log2) >> (_MANTISSA - _COARSER + 1), likely if told and likely >= LIKELY else 0.0
+    return (3 * log2) >> (_MANTISSA - _COARSER + 1), likely if is_told(
+        core
+    ) and likely >= LIKELY else 0.0

@@ -59,8 +59,8 @@ class Estimator(Component):
         """The newest time of these."""
 
     @abstractmethod
-    def variances(self, spread: npt.NDArray[np.float64]) -> tuple[float, float]:
-        """The variance of the estimate, and that of what may be hidden besides."""
+    def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
+        """The variances, by the names that they have in a `Tally`."""
 
     @abstractmethod
     def warm(self, core: Core, nothing: Batch) -> None:
@@ -103,15 +103,16 @@ class Estimator(Component):
     ) -> Tally:
         sums = {
             name: float(tallies[name].sum())
-            for name in ("exact", "certain", "seen", "coarse", "hidden", "unseen")
+            for name in ("exact", "certain", "seen", "hidden", "unseen")
         }
         sums["hidden"] *= self.doubt
-        seen, hidden = self.variances(spread)
+        variances = self.variances(spread)
+        if "hidden_variance" in variances:
+            variances["hidden_variance"] *= self.doubt**2
         return Tally(
             made=float(made),
             **sums,
-            variance=seen,
-            hidden_variance=hidden * self.doubt**2,
+            **variances,
             weight=max(float(tallies["weight"].max()), self.heaviest),
         )
 
