@@ -86,9 +86,11 @@ def test_memory_is_that_of_all_processes_of_a_session():
 
 
 def test_a_join_that_has_ended_leaves_no_process(tmp_path, monkeypatch):
-    """As Java may live on in the middle of a batch."""
+    """As Java may live on in the middle of a batch, and Python workers in a group of their own."""
     command = tmp_path / "python"
-    command.write_text("#!/bin/sh\nsleep 300 &\n")
+    started = "subprocess.Popen(['sleep', '300']{})\n"
+    lines = f"import subprocess\n{started.format('')}{started.format(', process_group=0')}"
+    command.write_text(f"#!{sys.executable}\n{lines}")
     command.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(command))
     (tmp_path / "files" / "orders").mkdir(parents=True)

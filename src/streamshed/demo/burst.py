@@ -45,8 +45,8 @@ _ROWS = 4.5
 _STEP = 0.25
 _FAREWELL = 10.0
 """Seconds in which a join may end by itself."""
-_PARENT, _SESSION, _THREADS, _ADDRESSES = 1, 3, 17, 20
-"""What Linux says of a process after its name: its parent, session, threads, and address space."""
+_STATE, _PARENT, _SESSION, _THREADS, _ADDRESSES = 0, 1, 3, 17, 20
+"""What Linux says of a process after its name: state, parent, session, threads, address space."""
 _LONGEST = 600.0
 """Seconds in which Spark has to start and to do its first batch."""
 
@@ -149,6 +149,13 @@ class _Contender:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        # Spark's Python daemon and its workers have a group of their own.
+        until = time.monotonic() + _FAREWELL
+        while (left := _alive(self.process.pid)) and time.monotonic() < until:
+            for number in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(0.05)
         sweep()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -214,6 +221,17 @@ class _Contender:
                 return
             step += 1
             time.sleep(max(0.0, began + step * _STEP - time.monotonic()))
+
+
+def _alive(session: int) -> list[int]:
+    """The processes of a session that have not ended; none where there is no /proc to tell."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[_SESSION]) == session and fields[_STATE] != "Z":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def resident(session: int) -> int:
