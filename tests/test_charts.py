@@ -56,3 +56,8 @@ def test_what_charts_need_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(StreamshedError, match=r"vl_convert is not installed.*streamshed\[charts\]"):
         write_html(tmp_path / "page.html", "Burst", chart)
+
+
+def test_a_page_that_cannot_be_written_says_so(tmp_path):
+    with pytest.raises(StreamshedError, match=r"page\.html' cannot be written: No such file"):
+        write_html(tmp_path / "no" / "page.html", "Rows", "Only words.")

@@ -123,7 +123,7 @@ def test_what_a_session_refuses() -> None:
         TWO.aggregate("a.row", over=5).open(SCHEMAS)
     with pytest.raises(ss.StateError, match=r"`state` is a str; give the bytes.*snapshot"):
         TWO.open(SCHEMAS, state="state")  # type: ignore[arg-type]
-    with pytest.raises(ss.StateError, match="no whole snapshot"):
+    with pytest.raises(ss.StateError, match="not a complete snapshot"):
         TWO.open(SCHEMAS, state=b"state")
     with pytest.raises(ss.InputError, match=r"a int was given instead of a schema"):
         TWO.open({"a": 1, "b": SCHEMA})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,8 +34,6 @@ class Markup:
 
 Part: TypeAlias = "str | Grid | Markup | alt.TopLevelMixin"
 """What a page is made of: a paragraph, a table, a piece of HTML, or an Altair chart."""
-
-MISSING = "{} is not installed; charts need pip install 'streamshed[charts]'"
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -89,15 +88,20 @@ def write_html(path: str | Path, title: str, *parts: Part) -> Path:
     written = [_part(part, charts) for part in parts]
     script = f'<script type="module">{_bundled(charts)}</script>\n' if charts else ""
     page = _PAGE.format(title=html.escape(title), parts="\n".join(written), script=script)
-    file = Path(path)
-    file.write_text(page, encoding="utf-8")
-    return file
+    return _write(path, page)
 
 
 def write_svg(path: str | Path, chart: alt.TopLevelMixin) -> Path:
     """Write an Altair chart as an SVG file, and return its path."""
+    return _write(path, str(imported("vl_convert").vegalite_to_svg(chart.to_dict())))
+
+
+def _write(path: str | Path, text: str) -> Path:
     file = Path(path)
-    file.write_text(_converter().vegalite_to_svg(chart.to_dict()), encoding="utf-8")
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StreamshedError(f"{str(file)!r} cannot be written: {error.strerror}") from error
     return file
 
 
@@ -133,12 +137,14 @@ def _bundled(charts: Sequence[str]) -> str:
     """Vega, and what draws the charts, as one script."""
     # The charts are put in afterwards, so that the bundler need not read their data.
     data = f"[{','.join(charts)}]".replace("</", "<\\/")
-    return str(_converter().javascript_bundle(_DRAW)).replace("CHARTS", data, 1)
+    return str(imported("vl_convert").javascript_bundle(_DRAW)).replace("CHARTS", data, 1)
 
 
-def _converter() -> Any:
+def imported(name: str) -> Any:
+    """A package that draws charts."""
     try:
-        import vl_convert
+        return importlib.import_module(name)
     except ImportError:
-        raise StreamshedError(MISSING.format("vl_convert")) from None
-    return vl_convert
+        raise StreamshedError(
+            f"{name} is not installed; charts need pip install 'streamshed[charts]'"
+        ) from None

@@ -114,8 +114,8 @@ class Equalities:
         apart = [stream for stream in self.streams if stream not in reached]
         if apart:
             raise SpecError(
-                f"{_METHOD}: no equality ties {listed(apart)} to {listed(sorted(reached))}; every "
-                f"combination would be a result. Add one, as in '{self.streams[0]}.x = "
+                f"{_METHOD}: no equality connects {listed(apart)} with {listed(sorted(reached))}; "
+                f"every combination would be a result. Add one, as in '{self.streams[0]}.x = "
                 f"{apart[0]}.y'"
             )
 
@@ -132,8 +132,9 @@ def are_equalities(said: Sequence[object], names: Names) -> TypeGuard[Sequence[s
     for text in said:
         if not isinstance(text, str) or "=" not in text:
             raise SpecError(
-                f"{_METHOD}: {text!r} is no equality, and others are; say either, as in .on('k') "
-                "or .on('a.x = b.x', 'b.y = c.z')"
+                f"{_METHOD}: {text!r} is not an equality, but other arguments are; give key "
+                "columns only, as in .on('k'), or equalities only, as in .on('a.x = b.x', "
+                "'b.y = c.z')"
             )
     return True
 
@@ -148,7 +149,7 @@ def _check_no_comparison(text: object, names: Names) -> None:
         found = [re.match(r"\w+", side.partition(".")[2]) for side in sides]
         columns = list(dict.fromkeys(word[0] for word in found if word))
         raise SpecError(
-            f"{_METHOD}: {text!r} compares by {sign[0]!r}, and strings name equalities only; give "
+            f"{_METHOD}: {text!r} compares by {sign[0]!r}, but a string must be an equality; give "
             f"a condition of two rows, as in .on(ss.where(function, {', '.join(map(repr, columns))}"
             ")), or ss.near for a distance"
         )
@@ -163,8 +164,8 @@ def _pair(text: str, names: Names) -> tuple[Place, Place]:
     sides = text.split("=")
     if len(sides) != 2:
         raise SpecError(
-            f"{_METHOD}: {text!r} is no equality of two columns; write each pair by itself, as in "
-            ".on('a.x = b.x', 'b.x = c.x')"
+            f"{_METHOD}: {text!r} is not an equality of two columns; write each pair by itself, "
+            "as in .on('a.x = b.x', 'b.x = c.x')"
         )
     one, other = (_place(side.strip(), text, names) for side in sides)
     if one[0] == other[0]:

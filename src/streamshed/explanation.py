@@ -79,8 +79,8 @@ def _schema_of(name: str, given: Any) -> Any:
         return without_views(given.schema)
     if is_read_once(given):
         raise InputError(
-            f"explain(): stream {name!r} is given as a {type(given).__name__}, of which batches "
-            "would have to be taken; give its schema"
+            f"explain(): stream {name!r} is a {type(given).__name__}, whose batches can be "
+            "read only once; give its schema instead"
         )
     if hasattr(given, "sparkSession"):
         return spark_schema(given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -58,6 +58,19 @@ class StreamLedger:
     def balanced(self) -> bool:
         """Whether every row that arrived is accounted for."""
         return self.arrived == self.settled
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, whose first column names the rows.
+
+    Examples:
+        >>> aligned([["policy", "rows"], ["random", "1,000"]])
+        ['policy   rows', 'random  1,000']
+    """
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([name.ljust(wide[0]), *map(str.rjust, cells, wide[1:])]) for name, *cells in rows
+    ]
 
 
 class _Others:
@@ -207,12 +220,7 @@ class Ledger:
         rows = [
             [name, *(f"{getattr(stream, head):,}" for head in heads[1:])] for name, stream in shown
         ]
-        wide = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-        lines = [
-            "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(pairs))
-            for pairs in (list(zip(row, wide, strict=True)) for row in [heads, *rows])
-        ]
-        return "\n".join([*lines, *self._summary()])
+        return "\n".join([*aligned([heads, *rows]), *self._summary()])
 
     def _shown(self) -> list[tuple[str, StreamLedger]]:
         """The streams to print: all of them, or of very many those with the most rows."""

@@ -140,7 +140,7 @@ def count(
 
 
 def open_inputs(
-    spec: Spec, data: Mapping[str, Any], order: Order = "time"
+    spec: Spec, data: Mapping[str, Any], order: Order = "time", counting: bool = False
 ) -> tuple[Plan, list[Source]]:
     """The plan of a join, and its inputs in the order of the streams, with the columns it needs.
 
@@ -148,11 +148,19 @@ def open_inputs(
         spec: the join.
         data: the input of each stream.
         order: whether the rows of tables come in the order of their time, or as they stand.
+        counting: whether results are counted only; what they would be made of is checked all the
+            same.
     """
     check_order(order, "replay")
     check_shared(data)
     opened = {name: open_source(name, value) for name, value in data.items()}
-    plan = make_plan(spec, {name: source.schema for name, source in opened.items()})
+    schemas = {name: source.schema for name, source in opened.items()}
+    if counting:
+        if spec.selection is not None or spec.aggregation is not None:
+            make_plan(spec, schemas)
+        only_time = Selection.of((TIME,), spec.names())
+        spec = replace(spec, selection=only_time, aggregation=None)
+    plan = make_plan(spec, schemas)
     sources = []
     for stream in plan.streams:
         source = opened[stream.name].of(stream.schema)
@@ -196,10 +204,7 @@ class _Running:
         chunk: int = CHUNK,
     ) -> None:
         self.spec = spec
-        if counting:
-            only_time = Selection.of((TIME,), spec.names())
-            spec = replace(spec, selection=only_time, aggregation=None)
-        plan, self.sources = open_inputs(spec, data, order)
+        plan, self.sources = open_inputs(spec, data, order, counting)
         if plan.throttle is not None and plan.throttle.wall:
             raise SpecError(
                 ".throttle('keep up') is for live data, on Spark or by .open(); replay has all rows"
@@ -413,7 +418,7 @@ def _check_parts(plan: Plan, shards: int | None) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise SpecError(
-                f"shards is {shards}, but {reason}, and such joins are done in one part here;"
+                f"shards is {shards}, but {reason}, and replay runs such joins in one part;"
                 " leave shards out"
             )
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from time import monotonic
-from types import TracebackType
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -159,12 +158,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _running(self) -> Operator:

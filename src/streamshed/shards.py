@@ -201,9 +201,9 @@ def combined(shards: Sequence[Operator]) -> Ledger:
     return replace(
         parts[0],
         streams={
-            name: _added([p.streams.get(name, StreamLedger()) for p in parts]) for name in names
+            name: added([p.streams.get(name, StreamLedger()) for p in parts]) for name in names
         },
-        others=_added([part.others for part in parts]),
+        others=added([part.others for part in parts]),
         **{name: sum(getattr(part, name) for part in parts) for name in ADDED},
         **estimates(
             _summed(shard.tally() for shard in shards),
@@ -220,7 +220,8 @@ def combined(shards: Sequence[Operator]) -> Ledger:
     )
 
 
-def _added(streams: Sequence[StreamLedger]) -> StreamLedger:
+def added(streams: Sequence[StreamLedger]) -> StreamLedger:
+    """The accounts of a stream in several shards together."""
     return StreamLedger(*map(sum, zip(*map(astuple, streams), strict=True)))
 
 

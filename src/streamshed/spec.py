@@ -309,7 +309,7 @@ def check_names(streams: tuple[object, ...]) -> None:
     for position, name in enumerate(streams):
         if not isinstance(name, str) or not name:
             raise SpecError(
-                f"join(): {name!r} is no name of a stream; give a string that is not empty"
+                f"join(): {name!r} cannot name a stream; give a string that is not empty"
             )
         if name in _RESERVED:
             raise SpecError(

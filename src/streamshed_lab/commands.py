@@ -34,7 +34,7 @@ def reproduce(
         typer.Option(help="A figure or family to run. Repeat it for several."),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Run figures again that are in the folder.")
+        bool, typer.Option("--again", help="Run figures again even if the folder has them.")
     ] = False,
     stored: Annotated[
         bool,
@@ -141,7 +141,7 @@ def bench(
         str | None, typer.Option(help="With --flame: the loop, as in: --loop density.")
     ] = None,
 ) -> None:
-    """Measure speed, memory or results kept, and compare them with the bars set beforehand."""
+    """Measure speed, memory or results kept, and compare them with their targets."""
     if loop is not None and flame is None:
         raise StreamshedError(f"--loop {loop} needs a file for its flame graph; give --flame FILE")
     if flame is not None:

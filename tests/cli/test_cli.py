@@ -176,6 +176,9 @@ def test_compile_writes_the_kernels_of_a_join_to_a_folder_and_an_archive(monkeyp
         (["sample", JOB, "to", "--keys", "2"], ["`keys` is 2.0", "from 0 to 1"]),
         (["sample", JOB, "to", "--for", "soon"], ["the time is 'soon'"]),
         (["tune", JOB, "gone"], ["'gone'", "sample.json: No such file"]),
+        (["tune", JOB, "--write", "no/job.toml"], ["--write", "no folder 'no'"]),
+        (["tune", JOB, "--html", "no/a.html"], ["--html", "no folder 'no'"]),
+        (["demo", "--here", "--chart", "no/a.svg"], ["--chart", "no folder 'no'"]),
         (["inspect", "gone"], ["no checkpoint of a join in 'gone'"]),
         (["savepoint", "gone", "to"], ["no checkpoint of a join in 'gone'"]),
         (["demo", "--policy", "oldst"], ["'oldst'", "did you mean 'oldest'?"]),
@@ -353,6 +356,9 @@ def test_replay_of_folders_and_patterns_and_a_ledger_as_json(files, tmp_path):
     assert found["streams"]["a"]["arrived"] == 200
     gone = ["a=" + str(tmp_path / "no*.parquet"), inputs[1]]
     assert "there are no Parquet files at" in run("replay", *gone, *WINDOW, code=2).stderr
+    # Columns of results are checked even if these are only counted.
+    wrong = run("replay", *inputs, *WINDOW, "--select", "a.prise", code=2).stderr
+    assert "no column 'prise'" in wrong
 
 
 JOB = """
@@ -383,8 +389,9 @@ def test_replay_joins_as_a_job_file_says(files, tmp_path):
         done = run("replay", "--job", job, *named, "--out", out)
         assert done.stdout.strip() == str(expected.ledger)
         assert pq.read_table(out).to_pylist() == expected.table.to_pylist()
-    refused = run("replay", "--job", job, "--on", "k", code=2).stderr
-    assert "--on and --job are both given" in refused
+    for option, value in (("--on", "k"), ("--keep-rows", "5"), ("--seed", "0"), ("--late", "1 s")):
+        refused = run("replay", "--job", job, option, value, code=2).stderr
+        assert f"{option} and --job are both given" in refused
     assert "as in --job job.toml" in run("replay", *inputs, code=2).stderr
 
 

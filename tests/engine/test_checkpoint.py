@@ -158,9 +158,9 @@ def test_bytes_that_are_no_snapshot_are_refused():
     fed(operator, 0)
     good = operator.snapshot().to_bytes()
     for bad in (b"", b"nonsense", good[:-1], good[: len(good) // 2], good[10:], b"PK" + good[2:50]):
-        with pytest.raises(StateError, match=r"no whole (snapshot|state) .*start anew"):
+        with pytest.raises(StateError, match=r"not a complete (snapshot|state) .*start anew"):
             Snapshot.from_bytes(bad)
-    with pytest.raises(StateError, match=r"no whole state of a join .*start anew"):
+    with pytest.raises(StateError, match=r"not a complete state of a join .*start anew"):
         Head.from_bytes(good)  # an archive, but not of a head
 
 

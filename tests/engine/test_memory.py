@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamshed as ss
+from streamshed.engine.batch import MOST, Work, allocate_work
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
@@ -137,6 +138,26 @@ def test_the_budget_is_hard_whatever_the_kind_and_the_policy(kind: Kind, policy:
         assert then.ledger().streams == ledger.streams
         assert then.ledger().peak_bytes == ledger.peak_bytes
         assert found == results or kind == "streams by a column"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_room_for_partners_counts_as_far_as_it_was_touched(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def marked(rows: int, streams: int, by: bool) -> Work:
+        work = allocate_work(rows, streams, by)
+        work.partners[:] = -2
+        return work
+
+    monkeypatch.setattr("streamshed.engine.operator.allocate_work", marked)
+    *_, (operator, _) = driven(bounded(kind, "density"), kind, 300)
+    touched = np.count_nonzero(operator.work.partners != -2)
+    most = operator.work.cursor[MOST]
+    assert (most > 0) == (kind != "equalities")  # where these are enumerated one by one
+    assert touched == (2 * most if operator.plan.by else most)
+    before = operator.state_bytes()
+    operator.work.cursor[MOST] = 0
+    assert before - operator.state_bytes() == touched * operator.work.partners.itemsize
 
 
 def test_a_budget_for_everything_sheds_nothing() -> None:

@@ -24,13 +24,23 @@ from streamshed.engine.build import build_operator
 from streamshed.engine.ingest import key_hash
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import compiled_for, driver, implements, loop
-from streamshed.kernels.core import KEYS_USED, NONE, Core
+from streamshed.kernels.core import KEYS_USED, NONE, ROW, Core
 from streamshed.kernels.hashing import Secret, hash_words, secret_of
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.intrinsics import ones, trailing_zeros
 from streamshed.kernels.merge import Runs, merge_rows, race_of, running_maximum
 from streamshed.kernels.random import draw
-from streamshed.kernels.table import add_key, drop_key, find_key, home_shift
+from streamshed.kernels.table import (
+    add_key,
+    add_occurrence,
+    drop_key,
+    find_key,
+    home_shift,
+    key_count,
+    key_head,
+    key_lanes,
+    remove_occurrence,
+)
 
 WORDS = st.integers(0, 2**64 - 1)
 
@@ -144,12 +154,12 @@ def small_core(keys: int, directory: int) -> Core:
     schema = pa.schema({"k": pa.int64()})
     core = build_operator(join("a", "b").on("k").last(5).plan({"a": schema, "b": schema})).core
     words = keys * core.settings.key_words
-    return core._replace(keys=np.zeros(words, np.int64), table=np.zeros(directory, np.uint64))
+    return core._replace(keys=np.zeros(words, np.int64), table=np.zeros(directory, np.uint32))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_key_table_is_a_dict(seed):
-    """In a tiny directory, with homes that collide, run round its end, and share upper halves."""
+    """In a tiny directory, with homes that collide, run round its end, and share tags."""
     random = np.random.default_rng(seed)
     homes = random.choice([0, 1, 14, 15], 24).astype(np.uint64) << np.uint64(60)
     hashes = homes | random.integers(0, 3, 24).astype(np.uint64) << np.uint64(32)
@@ -176,6 +186,45 @@ def test_the_key_table_is_a_dict(seed):
     assert np.count_nonzero(core.table) == len(known)
     same = {(hashed, number) for hashed, number in zip(chosen, found, strict=True) if number >= 0}
     assert all(0 <= number < 11 for _, number in same)
+
+
+@loop
+def play_lanes(core, hashed, turns, lanes, counts, heads):
+    """Hang a row of a lane below a key at a first turn of the lane, take it away at the next."""
+    key = add_key(core, hashed, home_shift(core.table))
+    for i in range(turns.size):
+        lane = turns[i]
+        if key_head(core, key, lane) == NONE:
+            core.rows[lane].key = key
+            core.rows[lane].time = 0
+            add_occurrence(core, lane, lane)
+        else:
+            remove_occurrence(core, lane, lane)
+        lanes[i] = key_lanes(core, key)
+        counts[i] = key_count(core, key)
+        heads[i] = key_head(core, key, lane)
+
+
+@pytest.mark.parametrize("streams", [2, 32, 33, 64])
+def test_a_key_knows_the_lanes_that_hold_it(streams):
+    """Whether one word says so, or two."""
+    schema = pa.schema({"k": pa.int64()})
+    names = [f"s{number}" for number in range(streams)]
+    core = build_operator(join(*names).on("k").last(5).plan(dict.fromkeys(names, schema))).core
+    core = core._replace(
+        rows=np.zeros(streams, ROW),
+        keys=np.zeros(2 * core.settings.key_words, np.int32),
+        table=np.zeros(4, np.uint32),
+    )
+    random = np.random.default_rng(streams)
+    turns = np.concatenate([random.integers(0, streams, 300), [streams - 1]])
+    lanes, counts = np.zeros(turns.size, np.uint64), np.zeros(turns.size, np.int64)
+    heads = np.zeros(turns.size, np.int64)
+    play_lanes(core, np.uint64(2**64 - 5), turns, lanes, counts, heads)
+    held = 0
+    for lane, *found in zip(turns.tolist(), lanes, counts, heads, strict=True):
+        held ^= 1 << lane
+        assert found == [held, held.bit_count(), lane if held >> lane & 1 else NONE]
 
 
 # -- order, hashes --------------------------------------------------------------------------------

@@ -237,7 +237,9 @@ def _check_extends(table: pa.Table) -> None:
     ("join", "options", "said"),
     [
         (ss.join("a", "b").on("k").within(5, time="ts"), {}, "clusters are of streams that a"),
-        (JOIN.keep(total=9), {}, r"\.keep\(\) was said, but a join in clusters has"),
+        (JOIN.keep(total=2), {}, r"\.keep\(total=2\) is less than one row for each"),
+        (JOIN.keep(memory="9 MB"), {}, r"\.keep\(memory=…\) was said, but a join in clusters has"),
+        (JOIN.keep(total=9).spill(to="folder"), {}, r"\.spill\(\) was said"),
         (ss.join(by="sensor").on("k").last(9), {}, r"\.last\(\) was said"),
         (JOIN.first(per="key"), {}, r"\.first\(\) was said"),
         (JOIN, {"clusters": 0}, "clusters is 0; give a whole number of at least 1"),

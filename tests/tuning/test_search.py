@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 import streamshed as ss
 from streamshed import cli
 from streamshed.estimates import Share
-from streamshed.jobs.rewriting import rewrite
+from streamshed.jobs.rewriting import rewrite, rewrite_file
+from streamshed.join import spec_of
 from streamshed.tuning import Cell, Tuning
+from streamshed.tuning.archive import Archive
 from streamshed.tuning.recall import halves_of, recall_of
 
 WINDOW = 500
@@ -177,11 +179,13 @@ def test_the_interval_is_that_of_the_time_to_come(window):
 
 def test_data_that_drift_are_said_to() -> None:
     made, exact = np.array([0.0, 0, 9, 9, 5, 5]), np.full(6, 10.0)
-    assert halves_of(made, exact, 2) == (0.9, 0.5)
-    assert halves_of(np.array([5.0, 10, 0, 0, 0, 0]), np.array([10.0, 10, 0, 0, 0, 0]), 2) == (
+    assert halves_of(made, exact, 2, 2) == (0.9, 0.5)
+    assert halves_of(np.array([5.0, 10, 0, 0, 0, 0]), np.array([10.0, 10, 0, 0, 0, 0]), 2, 2) == (
         0.5,
         1.0,
     )
+    # Where rows come twice, what is not measured is compared, too.
+    assert halves_of(made, exact, 4, 1) == (0.6, 0.5)
 
     def rows(seed: int, faster: int) -> pa.Table:
         """From 6,000 on rows come faster, of more keys: as many results, from more rows."""
@@ -226,6 +230,22 @@ def test_recall_beyond_the_budgets_tried_at_first_is_approached():
         assert found.best is not None
         assert found.best.rows < found.rows
         assert wanted <= found.best.recall.value < wanted + 0.01
+
+
+def test_luck_does_not_end_the_search() -> None:
+    """The recall of what is recommended is that of other draws, too."""
+    off = []
+    for seed in range(1, 5):
+        data = archive(1_500, seed)
+        best = SAID.tune(data, recall=0.8, policies=["random"]).best
+        read = Archive.read(spec_of(SAID), data, "time", 1.0).doubled()
+        exact = read.exact()
+        last = slice(read.filling(exact), None)
+        made = [
+            read.run("random", best.rows, again=100 + again).made[last].sum() for again in range(16)
+        ]
+        off.append(best.recall.value - np.mean(made) / exact.made[last].sum())
+    assert np.abs(off).mean() < 0.006
 
 
 def test_the_chart_shows_every_cell_and_needs_no_network(tuned, tmp_path):
@@ -273,6 +293,11 @@ def test_the_command_tunes_a_job_and_writes_it(tmp_path):
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout.splitlines()[0])
     policy, rows = found["best"]
+    assert f"keep(total={rows})" in found["recommendation"]
+    assert found["results"] == SAID.count(archive(4_000, 1)).results
+    assert found["bytes"] > 0
+    assert (found["wanted"], found["sample"]) == (0.6, 1)
+    assert any(cell["rows"] == rows and cell["recall"] >= 0.6 for cell in found["cells"])
     expected = JOB.replace('keep = { rows = 50 }\nshed = "oldest"\n', "").replace(
         "[join]\n", f'[join]\nkeep = {{ total = {rows} }}\nshed = "{policy}"\n'
     )
@@ -293,6 +318,29 @@ def test_a_budget_is_rewritten_wherever_it_stands(text):
     assert 'keep = { total = 9 }\nshed = "random"' in made
     assert 'on = "k"' in made
     assert "copies" not in made
+
+
+def test_paths_of_a_job_that_is_written_elsewhere_lead_where_they_led(tmp_path):
+    """A job that tune has written runs as it is."""
+    for name, table in archive(100, 1).items():
+        (tmp_path / name).mkdir()
+        pq.write_table(table, tmp_path / name / "0.parquet")
+    job, out = tmp_path / "job.toml", tmp_path / "tuned" / "job.toml"
+    out.parent.mkdir()
+    job.write_text(JOB.replace('path = "b"', f"path = '{tmp_path}/b' # absolute"))
+    joined = SAID.keep(total=9).shed("random")
+    rewrite_file(job, out, joined, 9, "random")
+    text = out.read_text()
+    assert 'checkpoint = "../checkpoint" # of the job' in text
+    assert 'path = "../a"' in text
+    assert f"path = '{tmp_path}/b' # absolute" in text
+    assert ss.Job.load(out).joined == joined
+    job.write_text(JOB.replace('"checkpoint"', r'"check\u0070oint"'))
+    with pytest.raises(ss.StreamshedError, match="write the new file into the folder of the old"):
+        rewrite_file(job, out, joined, 9, "random")
+    job.write_text(JOB)
+    with pytest.raises(ss.StreamshedError, match=r"job\.toml' cannot be written: No such file"):
+        rewrite_file(job, tmp_path / "no" / "job.toml", joined, 9, "random")
 
 
 def test_a_job_file_that_cannot_be_changed_says_what_to_write():

@@ -40,6 +40,15 @@ def check_checkpoint(path: str) -> None:
         )
 
 
+def check_folders(**files: Path | None) -> None:
+    """Refuse files, by their options, that cannot be written at the end of a long run."""
+    for option, file in files.items():
+        if file is not None and not file.absolute().parent.is_dir():
+            raise SpecError(
+                f"--{option}: there is no folder {str(file.parent)!r}; make it, or name another"
+            )
+
+
 def archive_of(job: Job, said: list[str]) -> tuple[Any, float]:
     """The inputs of a job's join from an archive, and the part of the keys that it has.
 

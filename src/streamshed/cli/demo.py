@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from streamshed.cli.app import app
+from streamshed.cli.archives import check_folders
 from streamshed.errors import SpecError, listed
 from streamshed.terminal import prepare_spark
 
@@ -45,11 +46,13 @@ def demo(
 ) -> None:
     """Send a burst through Spark's own join and through ours, and compare them.
 
-    Spark's own join, ours without a budget and ours with one process the same files, one after the
-    other. --here compares policies without Spark.
+    A trial of Spark's own join sets the size of the burst. Then Spark's own join, ours without a
+    budget and ours with one process the same files, one after the other. --here compares policies
+    without Spark.
     """
     from streamshed.policies import by_name
 
+    check_folders(chart=chart)
     for name in policy or []:
         if name != "exact":
             by_name(name)

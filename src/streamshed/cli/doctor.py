@@ -78,8 +78,7 @@ def doctor(
     """Check whether joins can run on this machine, and say what to do about each problem.
 
     With --on-executors, a small job runs on the cluster of spark-submit or of the variable MASTER
-    and checks its executors. The exit code is 1 if something is missing without which joins, here
-    or on Spark, cannot run.
+    and checks its executors. The exit code is 1 if joins cannot run, here or on Spark.
     """
     checks = [found for check in _CHECKS for found in check()]
     if json:

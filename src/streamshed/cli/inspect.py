@@ -24,7 +24,7 @@ def inspect(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a job stores, stopped or running, from its checkpoint.
+    """Show what a running or stopped job stores, from its checkpoint.
 
     Prints rows, bytes and the oldest row by stream and shard, the heaviest keys by hash, and the
     ledger. It never prints the contents of rows.

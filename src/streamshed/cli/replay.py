@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def replay(
+    ctx: typer.Context,
     streams: Annotated[
         list[str] | None,
         typer.Argument(
@@ -31,7 +32,7 @@ def replay(
     ] = None,
     job: Annotated[
         Path | None,
-        typer.Option(help="Join as this job file says, instead of the options below."),
+        typer.Option(help="Take the join from this job file instead of the options below."),
     ] = None,
     on: Annotated[
         list[str] | None,
@@ -85,17 +86,15 @@ def replay(
 ) -> None:
     """Join Parquet files by a key that all streams share, and print the ledger.
 
-    Files are read as they stand, those of a folder by their names: sort them by time, or give
-    --late. A job file has all options of joins: order in time, rows without a match, equalities
-    between pairs, conditions, relations, queues, throttles, aggregates.
+    Rows are read in the order in which the files hold them, and the files of a folder by name. Sort
+    them by time, or set --late. For a join that these options cannot describe (outer joins, order
+    in time, equalities between pairs, conditions, relations, throttles), use a job file.
 
-    For example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts;
+    Example: streamshed replay a=a.parquet b=b.parquet --on k --within "10 minutes" --time ts;
     or streamshed replay --job job.toml a=archive/a b=archive/b
     """
     if job is not None:
-        others = {"--on": on, "--within": within, "--last": last, "--time": time, "--by": by}
-        if said_too := [name for name, value in others.items() if value is not None]:
-            raise SpecError(f"{said_too[0]} and --job are both given; the job file says the join")
+        _refuse_options(ctx, "streams", "job", "out", "json")
         print_ledger(_replayed(*_of_job(job, streams or []), out), json)
         return
     if not streams or not on:
@@ -130,6 +129,15 @@ def replay(
     if select:
         said = said.select(*select)
     print_ledger(_replayed(said, inputs, out), json)
+
+
+def _refuse_options(ctx: typer.Context, *but: str) -> None:
+    """Refuse options of a join that the job file says already."""
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        if name not in but and source is not None and source.name != "DEFAULT":
+            option = f"--{name.replace('_', '-')}"
+            raise SpecError(f"{option} and --job are both given; the job file says the join")
 
 
 def _of_job(file: Path, streams: list[str]) -> tuple[Join, Any]:

@@ -42,7 +42,7 @@ def run(
 ) -> None:
     """Run the job that a file describes (sources, a join and a sink) on Spark.
 
-    SIGTERM or Ctrl-C stops it after the current batch, a second one at once. When you start it
+    SIGTERM or Ctrl-C stops it after the current batch, a second signal at once. When you start it
     again, it continues from its checkpoint.
     """
     from streamshed.jobs import Job

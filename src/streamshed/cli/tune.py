@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from streamshed.cli.app import app
-from streamshed.cli.archives import archive_of, named_values
+from streamshed.cli.archives import archive_of, check_folders, named_values
 from streamshed.cli.run import SETTINGS
 
 
@@ -33,7 +33,7 @@ def tune(
         typer.Option(help="A budget in rows to try. Repeat it for several.", min=1),
     ] = None,
     sample: Annotated[
-        float | None, typer.Option(help="The share of all keys to try them on.")
+        float | None, typer.Option(help="The share of all keys to run the trials on.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a chart to this HTML file.")] = None,
     write: Annotated[
@@ -52,6 +52,7 @@ def tune(
     from streamshed.jobs import Job
     from streamshed.jobs.rewriting import rewrite_file
 
+    check_folders(html=html, write=write)
     job = Job.load(file)
     given, sampled = archive_of(job, streams or [])
     found = job.joined.tune(
@@ -62,12 +63,7 @@ def tune(
         sample=sample,
         sampled=sampled,
     )
-    if json:
-        best = None if found.best is None else [found.best.policy, found.best.rows]
-        cells = found.to_table().to_pylist()
-        typer.echo(json_.dumps({"best": best, "rows": found.rows, "cells": cells}))
-    else:
-        typer.echo(str(found))
+    typer.echo(json_.dumps(found.to_dict()) if json else str(found))
     if html is not None:
         found.save(html)
     if write is not None:
@@ -81,20 +77,21 @@ def tune(
 def sample_(
     file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder for the archive.")],
-    keys: Annotated[float, typer.Option(help="The part of all keys to take.")] = 1.0,
+    keys: Annotated[float, typer.Option(help="The share of all keys to record.")] = 1.0,
     lasting: Annotated[
         str | None,
         typer.Option(
-            "--for", help="How long to read, as in '10 minutes'; what is there now by default."
+            "--for", help="How long to read, such as '10 minutes'. Default: what is there now."
         ),
     ] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
 ) -> None:
-    """Take a sample of the streams of a job, which may run meanwhile, as an archive for `tune`.
+    """Record a sample of a job's streams as an archive for `tune`; the job may keep running.
 
-    The sources are read once more, by queries that leave the job's checkpoint and sink alone.
+    Reads the sources with queries of its own, and touches neither the job's checkpoint nor its
+    sink.
 
-    For example: streamshed sample job.toml archive --keys 0.1 --for "10 minutes"
+    Example: streamshed sample job.toml archive --keys 0.1 --for "10 minutes"
     """
     from streamshed.jobs import Job
     from streamshed.jobs.sampling import check, sample

@@ -199,13 +199,14 @@ class _Contender:
             oldest = int(np.searchsorted(truth.rows, rows, side="right"))
             if step % 2 == 0:
                 memory = resident(self.process.pid)
+            recall = told.get("recall")
             yield Sample(
                 second=round(now, 2),
                 results=told["results"],
                 due=truth.due(rows),
                 held=told["held"],
                 memory=memory,
-                recall=told.get("recall"),
+                recall=recall and (recall[0], recall[1], recall[2]),
                 waiting=waiting,
                 lag=max(0.0, now - oldest * PACE) if waiting > 0 else 0.0,
             )

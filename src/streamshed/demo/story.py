@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.charts import MISSING, Grid, write_html, write_svg
+from streamshed.charts import Grid, imported, write_html, write_svg
 from streamshed.demo import funnel
 from streamshed.demo.workload import FunnelWorkload, minutes_of
 from streamshed.errors import StreamshedError, listed
@@ -234,10 +234,7 @@ def _chart(
     burst: tuple[float, float],
 ) -> alt.VConcatChart:
     """Draw figures over time, one above the other, with the burst in grey."""
-    try:
-        import altair as alt
-    except ImportError:
-        raise StreamshedError(MISSING.format("altair")) from None
+    alt = imported("altair")
     rows = [
         {"join": outcome.name, "second": sample.second}
         | {figure: getattr(sample, figure) for figure in figures}
@@ -270,4 +267,4 @@ def _chart(
         layers = [band, label, line] if name == first else [band, line]
         charts.append(alt.layer(*layers).properties(width=640, height=140))
     described = f"{title}: {', '.join(figures.values())} over time. The table has the figures."
-    return alt.vconcat(*charts).properties(description=described)
+    return alt.vconcat(*charts).properties(description=described)  # type: ignore[no-any-return]

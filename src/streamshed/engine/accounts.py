@@ -23,7 +23,7 @@ def ledger_of(join: Operator) -> Ledger:
     ledger = Ledger(
         _streams(join),
         results=join.made,
-        others=_stream_ledger(join.others.tolist()),
+        others=stream_ledger(join.others.tolist()),
         state_bytes=join.state_bytes(),
         payload_bytes=join.payload_bytes(),
         held_bytes=_counted(join, _held_bytes(join)),
@@ -68,7 +68,7 @@ def _streams(join: Operator) -> dict[Any, StreamLedger]:
         shown = shown_names([*known], kind)
         numbers = dict(zip(shown, known.values(), strict=True))
     streams = {
-        name: _stream_ledger(counts[number])
+        name: stream_ledger(counts[number])
         for name, number in numbers.items()
         if number < len(counts)  # who was read may not have arrived yet
     }
@@ -105,6 +105,6 @@ def estimates(tally: Tally | None, lately: Tally | None, keys: KeyTally | None) 
     }
 
 
-def _stream_ledger(counts: list[int]) -> StreamLedger:
+def stream_ledger(counts: list[int]) -> StreamLedger:
     """The ledger of a stream of which none is queued, by the counts of the store."""
     return StreamLedger(*[*counts[:PEAK], 0, *counts[PEAK:]])

@@ -12,7 +12,6 @@ from streamshed.kernels.core import (
     FIRST_SEEN,
     FREE_KEY,
     FREE_ROW,
-    KEY_HEADS,
     NEVER,
     NEWEST,
     NONE,
@@ -23,6 +22,7 @@ from streamshed.kernels.core import (
     Shape,
     core_layout,
     grown,
+    key_words,
     make,
 )
 from streamshed.kernels.core import PER_KEY as FIRST_OF_KEY
@@ -89,7 +89,7 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
         sweeps=shape.sweeps,
         shortest=plan.windows.lengths[-1] if plan.windows else BOUNDLESS,
         pools=shape.pools,
-        key_words=KEY_HEADS + shape.lanes,
+        key_words=key_words(shape.lanes),
         width=shape.lanes + (plan.through is not None),
         first=_first(plan),
         last_touch=plan.first is not None and plan.first.last_touch,

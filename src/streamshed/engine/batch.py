@@ -10,12 +10,13 @@ import numpy.typing as npt
 from streamshed.kernels.core import NONE
 
 # The cursor: where the loop is, so that it can be left and entered again within a row's results.
-NEXT, AT, STAGE, GROUPS, MIXED, DEPTH, LOOKED, BEFORE, FACT, CHANGE, SHIFT, MET = range(12)
-CURSOR = 12
+NEXT, AT, STAGE, GROUPS, MIXED, DEPTH, LOOKED, BEFORE, FACT, CHANGE, SHIFT, MET, MOST = range(13)
+CURSOR = 13
 """The next row of the batch; the row at hand, and how far it has come; its groups of partners, and
 whether some are newer than it; the depth of the search; the rows looked at; the results, or
 comparisons, before it; the fact through which partners are sought; the next change of the
-relation; how far hashes are shifted to be places in the table; and whether it has made a result."""
+relation; how far hashes are shifted to be places in the table; whether it has made a result; and
+the most partners that were collected at once."""
 
 IDLE, TAKEN, PROBED = range(3)
 """Stages of the row at hand: there is none; it was taken; it arrived, and its results are made."""

@@ -110,8 +110,8 @@ class Head:
             version = words["version"]
         except _UNREADABLE as error:
             raise StateError(
-                f"these {len(data):,} bytes are no whole state of a join ({error}); give all the"
-                " bytes that to_bytes wrote, or start anew"
+                f"these {len(data):,} bytes are not a complete state of a join ({error}); give all"
+                " the bytes that to_bytes wrote, or start anew"
             ) from error
         if version != VERSION:
             raise StateError(
@@ -154,8 +154,8 @@ class Snapshot:
             head = parts.pop("head").tobytes()
         except _UNREADABLE as error:
             raise StateError(
-                f"these {len(data):,} bytes are no whole snapshot ({error}); give all the bytes"
-                " that to_bytes wrote, or start anew"
+                f"these {len(data):,} bytes are not a complete snapshot ({error}); give all the"
+                " bytes that to_bytes wrote, or start anew"
             ) from error
         snapshot = cls(Head.from_bytes(head))
         for name, part in parts.items():

@@ -306,7 +306,7 @@ def _importances(
     if wrong.any():
         raise InputError(
             f"stream {stream.name!r}, column {stream.weight!r}: the importance"
-            f" {values[wrong][0]} of a row is no number of 0 or more; make it one"
+            f" {values[wrong][0]} of a row is not a number of 0 or more; make it one"
         )
     return values, unknown if unknown.any() else NO_FLAGS
 

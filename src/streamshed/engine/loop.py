@@ -227,6 +227,7 @@ def _settle(core, matcher, policy, rows, work, at, shift):  # type: ignore[no-un
     """Admit a row that was probed, evict while its pool is full, and store it; or refuse it."""
     key, stream = core.numbers[PINNED], rows.stream[at]
     if is_visitor(rows, at):
+        on_settled(matcher, policy, core, key, False)
         unpin(core, key, shift)
         return
     if not stores_rows(matcher, core):

@@ -22,6 +22,7 @@ from streamshed.engine.allocation import (
 )
 from streamshed.engine.batch import (
     AT,
+    MOST,
     NEXT,
     NO_NUMBERS,
     PROBED,
@@ -578,7 +579,8 @@ class Operator:
     def state_bytes(self) -> int:
         """Bytes in use: the key table, the rows' bookkeeping, the policy's state, room to work."""
         used = self.used()
-        partners = np.dtype(np.int32).itemsize * used.rows * (2 if self.plan.by else 1)
+        met = int(self.work.cursor[MOST])  # room that no partners have had was never touched
+        partners = self.work.partners.itemsize * met * (2 if self.plan.by else 1)
         own = used.nbytes(core_layout()) + used.nbytes(self.policy.layout(self.shape))
         others = [component for component in self.components if component is not self.loss]
         bulk = 0 if self.bulk is None else self.bulk.bytes_used

@@ -90,13 +90,10 @@ def check_source(source: Mapping[str, Any]) -> Trouble:
         yield ("schema" if text == str(error) else "columns"), text
         return
     if known is None and kind in FILES and is_streaming(source):
-        yield (
-            "",
-            (
-                f"'schema' is missing: Spark does not look into {kind} files before they stream; "
-                "write it as 'session long, ts timestamp'"
-            ),
-        )
+        why = f": Spark does not look into {kind} files before they stream; write it"
+        if kind == "parquet" and "path" in source:
+            why = ", and there are no files at the path to read it from; check that, or write it"
+        yield "", f"'schema' is missing{why} as 'session long, ts timestamp'"
 
 
 def is_streaming(source: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -115,7 +115,8 @@ class Job:
         problems = [*check(values), *check_secrets(values, origin)]
         if problems:
             raise JobError([origin.problem(keys, text) for keys, text in problems])
-        return cls(**_absolute(values, file.absolute().parent), origin=origin)
+        folder = file.absolute().parent
+        return cls(**with_paths(values, lambda _, path: str(folder / path)), origin=origin)
 
     def mapping(self) -> dict[str, Any]:
         """The job as plain values, as a job file has them."""
@@ -346,19 +347,20 @@ _PATHS = (
 )
 
 
-def _absolute(values: dict[str, Any], folder: Path, way: Keys = ()) -> dict[str, Any]:
-    """The values with paths that are relative to the folder made absolute."""
+def with_paths(
+    values: dict[str, Any], change: Callable[[Keys, str], str], way: Keys = ()
+) -> dict[str, Any]:
+    """The values with each path that is relative to the job file replaced."""
 
     def made(name: str, value: Any) -> Any:
         here = (*way, name)
         if isinstance(value, dict):
-            return _absolute(value, folder, here)
+            return with_paths(value, change, here)
         is_path = any(
             len(path) == len(here) and all(a in ("*", b) for a, b in zip(path, here, strict=True))
             for path in _PATHS
         )
-        if is_path and isinstance(value, str) and "://" not in value:
-            return str(folder / value)
-        return value
+        relative = is_path and isinstance(value, str) and "://" not in value
+        return change(here, value) if relative and not Path(value).is_absolute() else value
 
     return {name: made(name, value) for name, value in values.items()}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from streamshed.errors import StreamshedError
+from streamshed.jobs.job import with_paths
 from streamshed.jobs.options import build
-from streamshed.jobs.reading import JobError, Origin, read_text
+from streamshed.jobs.reading import JobError, Keys, Origin, read_text
 from streamshed.join import Join
 
 _CHANGED = ("keep", "shed")
@@ -54,12 +56,43 @@ def rewrite(text: str, rows: int, policy: str | None) -> str:
 
 
 def rewrite_file(file: Path, to: Path, joined: Join, rows: int, policy: str | None) -> None:
-    """Write a job file with another budget and policy: that of the join given."""
+    """Write a job file with another budget and policy: that of the join given.
+
+    Paths in it lead where they led, also from another folder.
+    """
     made = rewrite(file.read_text(encoding="utf-8"), rows, policy)
+    made = _moved(made, file.absolute().parent, to.absolute().parent)
     values, _ = read_text(made, str(to))
     again, _ = build(list(values["sources"]), values["join"])
     assert again == joined
-    to.write_text(made + "\n", encoding="utf-8")
+    try:
+        to.write_text(made + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StreamshedError(f"{str(to)!r} cannot be written: {error.strerror}") from error
+
+
+def _moved(text: str, folder: Path, to: Path) -> str:
+    """The text of a job file with its relative paths as they are seen from another folder."""
+    if folder == to:
+        return text
+    values, origin = read_text(text, "")
+    lines = text.splitlines()
+
+    def change(keys: Keys, path: str) -> str:
+        seen = Path(os.path.relpath(folder / path, to)).as_posix()
+        at = origin.lines[keys] - 1
+        for quote in "\"'":
+            lines[at] = lines[at].replace(f"{quote}{path}{quote}", f"{quote}{seen}{quote}", 1)
+        return seen
+
+    expected = with_paths(values, change)
+    made = "\n".join(lines)
+    if read_text(made, "")[0] != expected:
+        raise StreamshedError(
+            "the paths in the job file are not written as this command can change them; write the "
+            f"new file into the folder of the old one, {str(folder)!r}"
+        )
+    return made
 
 
 def _lines_of(origin: Origin, key: str) -> tuple[int, int]:

@@ -39,9 +39,17 @@ ROW = np.dtype(
 )
 
 # A key is a few 32-bit words side by side, so that they share a line or two of the cache: its hash
-# (two words), the bit vector of the lanes that hold it (two words), the number of its rows (while
-# it is unused: the next unused key), and for each lane its newest row.
-KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = 0, 2, 4, 5
+# (two words), the bit vector of the lanes that hold it, the number of its rows (while it is unused:
+# the next unused key), and for each lane its newest row. Where there are more than 32 lanes, the
+# last word holds the bits of the others.
+KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = 0, 2, 3, 4
+LANES_IN_WORD = 32
+
+
+def key_words(lanes: int) -> int:
+    """The words of a key."""
+    return KEY_HEADS + lanes + (lanes > LANES_IN_WORD)
+
 
 LANE = np.dtype(
     [
@@ -135,7 +143,7 @@ class Core(NamedTuple):
     settings: Settings
     rows: npt.NDArray[Any]
     keys: npt.NDArray[np.int32]  # by (key, word), see KEY_HASH
-    table: npt.NDArray[np.uint64]  # open addressing: upper half of the hash, key number + 1
+    table: npt.NDArray[np.uint32]  # open addressing, see `kernels/table.py`
     items: npt.NDArray[np.int32]  # rows that came out of order: a heap for each lane
     place: npt.NDArray[np.int32]
     sizes: npt.NDArray[np.int64]
@@ -201,7 +209,7 @@ class Shape:
             case "entry":
                 return self.keys * self.lanes
             case "key word":
-                return self.keys * (KEY_HEADS + self.lanes)
+                return self.keys * key_words(self.lanes)
             case "table" | "recent":
                 return int(getattr(self, per))
             case "held":
@@ -314,7 +322,7 @@ def core_layout() -> dict[str, Field]:
     return {
         "rows": Field("row", ROW, None),
         "keys": Field("key word", np.int32, None),
-        "table": Field("table", np.uint64),
+        "table": Field("table", np.uint32),
         "items": Field("disorder", np.int32, None),
         "place": Field("disordered row", np.int32, None),
         "sizes": Field("sweep", np.int64),

@@ -2,8 +2,10 @@
 
 SNJoin's global hash table and AMJoin's bit-vector hash table (BiHT) in one: a key's bit vector says
 at once whether a result is possible; its occurrences hang below it, a ring for each lane in order
-of age. The directory is open addressing with linear probing. An entry holds the upper half of the
-hash, from whose top bits its home follows, and the key's number.
+of age. The directory is open addressing with linear probing. An entry of 32 bits holds the key's
+number (plus 1) in as many bits as a place in the directory has, for there are fewer keys than
+places; above it stands the *tag*: of the upper half of the hash the bits below its home, which is
+its top bits. Two keys whose tags agree are told apart by their hashes.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ from streamshed.kernels.core import (
     KEY_HEADS,
     KEY_LANES,
     KEYS_USED,
+    LANES_IN_WORD,
     NEWCOMER_BYTES,
     NONE,
 )
 
-_UPPER = np.uint64(0xFFFFFFFF00000000)
 _LOWER = np.uint64(0x00000000FFFFFFFF)
 _32 = np.uint64(32)
-_EMPTY = np.uint64(0)
+_64 = np.uint64(64)
+_EMPTY = np.uint32(0)
 ONE = np.uint64(1)
 
 
@@ -41,30 +44,27 @@ def home_shift(table):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _wide(core, key, word):  # type: ignore[no-untyped-def]
+def _wide(core, low, high):  # type: ignore[no-untyped-def]
     """Two words of a key as one."""
-    place = key * core.settings.key_words + word
-    low = np.uint64(np.uint32(core.keys[place]))
-    return low | (np.uint64(np.uint32(core.keys[place + 1])) << _32)
-
-
-@kernel
-def _set_wide(core, key, word, value):  # type: ignore[no-untyped-def]
-    place = key * core.settings.key_words + word
-    core.keys[place] = np.int32(value & _LOWER)
-    core.keys[place + 1] = np.int32(value >> _32)
+    lower = np.uint64(np.uint32(core.keys[low]))
+    return lower | (np.uint64(np.uint32(core.keys[high])) << _32)
 
 
 @kernel
 def key_hash(core, key):  # type: ignore[no-untyped-def]
     """The hash of a key."""
-    return _wide(core, key, KEY_HASH)
+    place = key * core.settings.key_words + KEY_HASH
+    return _wide(core, place, place + 1)
 
 
 @kernel
 def key_lanes(core, key):  # type: ignore[no-untyped-def]
     """The bit vector of the lanes that hold a key."""
-    return _wide(core, key, KEY_LANES)
+    words = core.settings.key_words
+    place = key * words
+    if words > KEY_HEADS + LANES_IN_WORD:
+        return _wide(core, place + KEY_LANES, place + words - 1)
+    return np.uint64(np.uint32(core.keys[place + KEY_LANES]))
 
 
 @kernel
@@ -81,7 +81,11 @@ def key_head(core, key, lane):  # type: ignore[no-untyped-def]
 
 @kernel
 def _set_lanes(core, key, lanes):  # type: ignore[no-untyped-def]
-    _set_wide(core, key, KEY_LANES, lanes)
+    words = core.settings.key_words
+    place = key * words
+    core.keys[place + KEY_LANES] = np.int32(lanes & _LOWER)
+    if words > KEY_HEADS + LANES_IN_WORD:
+        core.keys[place + words - 1] = np.int32(lanes >> _32)
 
 
 @kernel
@@ -90,17 +94,41 @@ def _set_head(core, key, lane, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _entry(hashed, shift, key):  # type: ignore[no-untyped-def]
+    """What stands in the directory for a key; without the number of one, only its tag."""
+    tag = (hashed >> _32) << (_64 - shift)
+    return np.uint32((tag & _LOWER) | np.uint64(key + 1))
+
+
+@kernel
+def _number(table, entry):  # type: ignore[no-untyped-def]
+    """The number of the key that an entry stands for, or NONE."""
+    return (np.int64(entry) & (table.size - 1)) - 1
+
+
+@kernel
+def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
+    """The key that stands where a hash would be sought first, or any if there is none.
+
+    Without a branch: whether a key is there cannot be foretold, and a wrong guess of the processor
+    costs more than a prefetch in vain.
+    """
+    return max(0, _number(core.table, core.table[np.int64(hashed >> shift)]))
+
+
+@kernel
 def find_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     """The number of the key with this hash, or NONE."""
     table = core.table
     last = table.size - 1
+    tag = _entry(hashed, shift, NONE)
     position = np.int64(hashed >> shift)
     while True:
         entry = table[position]
         if entry == _EMPTY:
             return NONE
-        if (entry ^ hashed) >> _32 == _EMPTY:
-            key = np.int64(entry & _LOWER) - 1
+        if np.int64(entry ^ tag) <= last:
+            key = _number(table, entry)
             if key_hash(core, key) == hashed:
                 return key
         position = (position + 1) & last
@@ -116,11 +144,13 @@ def add_key(core, hashed, shift):  # type: ignore[no-untyped-def]
         key = core.numbers[KEYS_USED]
         core.numbers[KEYS_USED] = key + 1
     words = core.settings.key_words
-    _set_wide(core, key, KEY_HASH, hashed)
-    _set_lanes(core, key, np.uint64(0))
-    core.keys[key * words + KEY_COUNT] = 0
+    place = key * words
+    core.keys[place + KEY_HASH] = np.int32(hashed & _LOWER)
+    core.keys[place + KEY_HASH + 1] = np.int32(hashed >> _32)
+    core.keys[place + KEY_COUNT] = 0
     for word in range(KEY_HEADS, words):
-        core.keys[key * words + word] = NONE
+        core.keys[place + word] = NONE
+    _set_lanes(core, key, np.uint64(0))
     _enter(core, hashed, key, shift)
     return key
 
@@ -139,7 +169,7 @@ def _enter(core, hashed, key, shift):  # type: ignore[no-untyped-def]
     position = np.int64(hashed >> shift)
     while table[position] != _EMPTY:
         position = (position + 1) & last
-    table[position] = (hashed & _UPPER) | np.uint64(key + 1)
+    table[position] = _entry(hashed, shift, key)
 
 
 @kernel
@@ -148,7 +178,7 @@ def drop_key(core, key, shift):  # type: ignore[no-untyped-def]
     table = core.table
     last = table.size - 1
     hashed = key_hash(core, key)
-    entry = (hashed & _UPPER) | np.uint64(key + 1)
+    entry = _entry(hashed, shift, key)
     gap = np.int64(hashed >> shift)
     while table[gap] != entry:
         gap = (gap + 1) & last
@@ -158,7 +188,7 @@ def drop_key(core, key, shift):  # type: ignore[no-untyped-def]
         moved = table[position]
         if moved == _EMPTY:
             break
-        home = np.int64(moved >> shift)
+        home = np.int64(key_hash(core, _number(table, moved)) >> shift)
         # An entry may step back into the gap unless its home lies between the gap and itself.
         if ((position - home) & last) >= ((position - gap) & last):
             table[gap] = moved

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -129,12 +128,7 @@ class Page:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _watch(self) -> None:

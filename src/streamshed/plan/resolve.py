@@ -178,9 +178,8 @@ def _check_estimate(spec: Spec) -> None:
         return
     if capabilities.kind_of(spec) == "streams by a column" or spec.row_windows:
         raise SpecError(
-            f".estimate(): `rate` is {spec.sample_rate}, but what shedding costs is not estimated "
-            "in joins that make first results only of streams by a column, or within row windows; "
-            "leave it out"
+            f".estimate(): `rate` is {spec.sample_rate}, but .first() has no estimate if a "
+            "column names the streams or if a window counts rows; leave .estimate() out"
         )
 
 
@@ -478,8 +477,8 @@ def _windows(spec: Spec, source: _Input, time_type: pa.DataType) -> WindowPlan |
     lengths = sorted({rest, *said.values()}, reverse=True)
     if len(lengths) > MOST_LENGTHS:
         raise SpecError(
-            f".within(): the streams have windows of {len(lengths)} different lengths, and rows "
-            f"are swept out by length, of at most {MOST_LENGTHS}; round them"
+            f".within(): the streams have windows of {len(lengths)} different lengths, more "
+            f"than {MOST_LENGTHS}; round them to fewer"
         )
     if len(lengths) == 1:
         return None

@@ -76,8 +76,8 @@ class Existence(Policy):
         """There must not be too many patterns, which are sets of streams."""
         if len(plan.streams) > MOST_STREAMS:
             raise SpecError(
-                f"shed('existence') serves at most {MOST_STREAMS} streams, not"
-                f" {len(plan.streams)}: it keeps 2^(n-1) patterns for each; use 'oldest',"
+                f"shed('existence') supports at most {MOST_STREAMS} streams, and the"
+                f" join has {len(plan.streams)}: it keeps 2^(n-1) patterns for each; use 'oldest',"
                 " 'frequency' or 'output'"
             )
 

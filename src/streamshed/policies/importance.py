@@ -120,8 +120,8 @@ class Importance(Policy):
         """Rows must be weighted; who matches whom is known by a key or a relation; and so on."""
         if not plan.weighed:
             raise SpecError(
-                "shed('importance') ranks rows by their importance, and no column says it; name it"
-                " with .weigh(), or use another policy"
+                "shed('importance') ranks rows by their importance, but no column holds it; name"
+                " the column with .weigh(), or use another policy"
             )
         counted = self.matches is not None or self.gain_loss is not None
         if counted and (plan.graph or plan.pairwise is not None):

@@ -69,7 +69,8 @@ def clustered(
     """The join of streams named by a column, in clusters; see `docs/meaning.md`.
 
     Args:
-        join: what to do: `join(by=…)` with time windows, and without a budget.
+        join: what to do: `join(by=…)` with time windows; each cluster has its part of a budget,
+            `.keep(total=…)`.
         frame: the rows of all streams.
         cluster: the column that says to which cluster a row belongs: a number from 0.
         clusters: how many there are.
@@ -108,8 +109,10 @@ def _check(spec: Spec, clusters: int, relevance: Relevance | None, notes_to: str
             f"the streams are {', '.join(map(repr, spec.streams))}, by name, but clusters are of"
             " streams that a column names, as in join(by='sensor')"
         )
+    memory = None if spec.budget is None else spec.budget.memory
     for said, method in (
-        (spec.budget, ".keep()"),
+        (memory, ".keep(memory=…)"),
+        (spec.spilled, ".spill()"),
         (spec.row_windows, ".last()"),
         (spec.first, ".first()"),
         (spec.aggregation, ".aggregate()"),
@@ -118,11 +121,16 @@ def _check(spec: Spec, clusters: int, relevance: Relevance | None, notes_to: str
     ):
         if said is not None:
             raise SpecError(
-                f"{method} was said, but a join in clusters has time windows only, and makes all"
-                " results; leave it out, or join with .stream()"
+                f"{method} was said, but a join in clusters has time windows, and no budget but"
+                " .keep(total=…); leave it out, or join with .stream()"
             )
     if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
         raise SpecError(f"clusters is {clusters!r}; give a whole number of at least 1")
+    if spec.budget is not None and spec.budget.total is not None and spec.budget.total < clusters:
+        raise SpecError(
+            f"clusters is {clusters}, but .keep(total={spec.budget.total}) is less than one row for"
+            " each of them; give fewer clusters, or a larger budget"
+        )
     if (relevance is None) != (notes_to is None):
         raise SpecError(
             f"relevance is {relevance!r} and notes_to {notes_to!r}: what is learned is kept in a"

@@ -7,18 +7,19 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamshed.engine.accounts import stream_ledger
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.restore import CORE, stored_rows
 from streamshed.errors import InputError
 from streamshed.kernels.core import FATES, RESULTS
-from streamshed.ledger import NOT_ESTIMATED, Ledger, StreamLedger
-from streamshed.shards import parts_of
+from streamshed.ledger import NOT_ESTIMATED, Ledger, StreamLedger, aligned
+from streamshed.shards import added, parts_of
 from streamshed.sizes import rounded
 from streamshed.spark.deferred import STATE
 from streamshed.spark.store import snapshot_of
@@ -110,11 +111,7 @@ class Inspection:
             [str(one.shard), one.stream, f"{one.rows:,}", f"{one.nbytes:,}", one.oldest or ""]
             for one in self.held
         ]
-        wide = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-        lines += [
-            "  ".join(cell.rjust(w) for cell, w in zip(row, wide, strict=True))
-            for row in [heads, *rows]
-        ]
+        lines += aligned([heads, *rows])
         if self.keys:
             lines.append("heaviest keys, by hash")
             lines += [f"  {key}  {rows:,} rows" for key, rows in self.keys]
@@ -179,18 +176,14 @@ def _inspected(spark: SparkSession, checkpoint: str, operator: int) -> Inspectio
         return None
     shards.sort(key=lambda shard: shard["shard"])
     keys: Counter[str] = Counter()
-    counts: dict[str, StreamLedger] = {}
+    counts: dict[str, list[StreamLedger]] = {}
     for shard in shards:
         keys.update(shard["keys"])
         for stream, fates in shard["counts"].items():
-            before = counts.get(stream, StreamLedger())
-            added = zip(_FATES, fates, strict=True)
-            counts[stream] = replace(
-                before, **{name: getattr(before, name) + n for name, n in added}
-            )
+            counts.setdefault(stream, []).append(stream_ledger(fates))
     held = tuple(Held(**one) for shard in shards for one in shard["held"])
     ledger = Ledger(
-        counts,
+        {stream: added(parts) for stream, parts in counts.items()},
         results=sum(shard["results"] for shard in shards),
         payload_bytes=sum(one.nbytes for one in held),
     )
@@ -201,20 +194,6 @@ def _inspected(spark: SparkSession, checkpoint: str, operator: int) -> Inspectio
     return Inspection(
         operator, about, labels or (shards[0]["shard"],), held, heaviest, ledger, nbytes
     )
-
-
-_FATES = (
-    "arrived",
-    "stored",
-    "expired",
-    "shed",
-    "filtered",
-    "late",
-    "peak",
-    "unmatched",
-    "uncertain",
-)
-"""The fates of rows in the order in which the state counts them, as a ledger names them."""
 
 
 def _summaries(frame: DataFrame) -> DataFrame:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from streamshed.engine.accounts import estimates
 from streamshed.errors import InputError
-from streamshed.estimates import Estimate, KeyTally, Tally
-from streamshed.ledger import Keys, Ledger, Spilled, StreamLedger
+from streamshed.estimates import KeyTally, Tally
+from streamshed.ledger import Ledger, Spilled, StreamLedger
 from streamshed.spark.late import late_warning, logger
 from streamshed.spark.processor import FATES, SHED_BY, TOTALS
 
@@ -178,9 +179,7 @@ def _ledger(values: Mapping[str, Any]) -> Ledger:
         payload_bytes=int(values["payload_bytes"]),
         held_bytes=int(values["held_bytes"]),
         peak_bytes=int(values["peak_bytes"]),
-        missed=_estimated(values, "all"),
-        missed_lately=_estimated(values, "lately"),
-        keys=_keys(values),
+        **estimates(_tally(values, "all"), _tally(values, "lately"), _key_tally(values)),
         sample_rate=float(values["rate"] or 0),
         sample_bytes=int(values["sample_bytes"]),
         shed_by={name: rows for name in SHED_BY if (rows := int(values[f"shed by {name}"] or 0))},
@@ -198,19 +197,18 @@ def _known(value: Any, kind: Callable[[Any], Number]) -> Number | None:
     return None if value is None else kind(value)
 
 
-def _estimated(values: Mapping[str, Any], when: str) -> Estimate | None:
+def _tally(values: Mapping[str, Any], when: str) -> Tally | None:
     """What the shards' tallies say together, if they say anything."""
     if values["rate"] is None:
         return None
-    return Tally(**{name: float(values[f"{when} {name}"]) for name in _TALLY}).missed()
+    return Tally(**{name: float(values[f"{when} {name}"]) for name in _TALLY})
 
 
-def _keys(values: Mapping[str, Any]) -> Keys | None:
+def _key_tally(values: Mapping[str, Any]) -> KeyTally | None:
     """How many keys have results, if the shards count them."""
     if values["keys"] is None:
         return None
-    keys = KeyTally(**{name: float(values[name]) for name in _KEYS})
-    return Keys(keys.made(), keys.exact())
+    return KeyTally(**{name: float(values[name]) for name in _KEYS})
 
 
 def _spilled(values: Mapping[str, Any]) -> Spilled | None:

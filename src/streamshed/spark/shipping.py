@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +29,7 @@ import pyarrow as pa
 from pyspark import SparkFiles
 
 from streamshed.columns import no_rows
+from streamshed.engine.checkpoint import ipc_buffer
 from streamshed.engine.match.fact_index import CODE_WORDS, Facts, FactSettings
 from streamshed.engine.match.running_relation import RelationIndex, RunningRelation
 from streamshed.errors import SpecError
@@ -381,12 +381,7 @@ class _Writer:
     def __enter__(self) -> _Writer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.file.close()
         if kind is None:
             _hand_out(self.path, self.session)
@@ -570,8 +565,5 @@ def _digest(rows: pa.RecordBatch | None) -> str:
     """Differs for tables that differ."""
     found = hashlib.sha256()
     if rows is not None:
-        with pa.BufferOutputStream() as sink:
-            with pa.ipc.new_stream(sink, rows.schema) as writer:
-                writer.write_batch(rows)
-            found.update(sink.getvalue())
+        found.update(ipc_buffer(rows))
     return found.hexdigest()

@@ -161,19 +161,21 @@ class Archive:
         twice = self.run()
         return replace(once, made=twice.made, newest=twice.newest, before=twice.before)
 
-    def run(self, policy: str | None = None, rows: int = 0, before: int = 0) -> Run:
+    def run(self, policy: str | None = None, rows: int = 0, before: int = 0, again: int = 0) -> Run:
         """Run the join, under a budget if a policy is given.
 
         Args:
             policy: the name of the policy.
             rows: its budget.
             before: parts of the first lap, after which keys are counted.
+            again: which repetition this is; what is left to chance differs from one to the next.
         """
         spec, tables = self.spec, self.tables
         if self.laps is not None:
             spec, tables = self.laps.spec, self.laps.tables
         if policy is not None:
             spec = replace(spec, budget=Budget(None, rows), policy=by_name(policy))
+            spec = replace(spec, random_seed=(spec.random_seed + again) % 2**64)
         made, newest, stored, keys = [0], [0], [0], list[Keys | None]()
         started = time.thread_time()
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamshed.charts import Grid, write_html
-from streamshed.errors import StreamshedError
+from streamshed.charts import Grid, imported, write_html
 from streamshed.estimates import Share
 from streamshed.join import Join
+from streamshed.ledger import aligned
+from streamshed.sizes import rounded
 from streamshed.tuning.archive import PARTS
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ class Cell:
         rows: the budget: rows of all streams together.
         nbytes: the memory of the join at that budget, with the columns of rows.
         recall: the part of the results that was made, with its 95 % interval by parts of the
-            archive.
+            archive; near the wanted recall the mean of several runs.
         keys: the part of the keys with a result that have one; None if they are not counted.
-        seconds: the time of a core that the run took.
-        halves: the recall in the earlier and in the later half of what was measured.
+        seconds: the time of a core that it took.
+        halves: the recall earlier in the archive, and later.
     """
 
     policy: str
@@ -100,10 +101,24 @@ class Tuning:
                 columns[head] = [part(getattr(cell, of), name) for cell in self.cells]
         return pa.table(columns)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was found, as JSON has it; `best` is a policy and a budget in rows."""
+        return {
+            "wanted": self.wanted,
+            "best": None if self.best is None else [self.best.policy, self.best.rows],
+            "recommendation": self.recommendation(),
+            "rows": self.rows,
+            "bytes": self.nbytes,
+            "results": self.results,
+            "sample": self.sample,
+            "burst": self.burst,
+            "cells": self.to_table().to_pylist(),
+        }
+
     def _said(self) -> list[str]:
         """What the exact join needs, and how much of the archive was tried."""
         lines = [
-            f"without a budget: {self.rows:,} rows at most, {_size(self.nbytes)}; "
+            f"without a budget: {self.rows:,} rows at most, {rounded(self.nbytes)}; "
             f"{self.results:,} results"
         ]
         if self.sample < 1:
@@ -121,7 +136,7 @@ class Tuning:
             [
                 cell.policy,
                 f"{cell.rows:,}",
-                _size(cell.nbytes),
+                rounded(cell.nbytes),
                 f"{cell.recall}",
                 "" if cell.keys is None else f"{cell.keys}",
             ]
@@ -130,16 +145,7 @@ class Tuning:
         return [["policy", "rows", "memory", "recall", "keys"], *rows]
 
     def __str__(self) -> str:
-        grid = self._grid()
-        wide = [max(len(row[i]) for row in grid) for i in range(len(grid[0]))]
-        lines = [
-            "  ".join(
-                cell.ljust(w) if i == 0 else cell.rjust(w)
-                for i, (cell, w) in enumerate(zip(row, wide, strict=True))
-            )
-            for row in grid
-        ]
-        return "\n".join([*self._said(), *lines, self.recommendation()])
+        return "\n".join([*self._said(), *aligned(self._grid()), self.recommendation()])
 
     def recommendation(self) -> str:
         """What is recommended, in a sentence."""
@@ -151,14 +157,14 @@ class Tuning:
         best = self.best
         said = (
             f"for a recall of {self.wanted:.1%}: .keep(total={best.rows}).shed({best.policy!r}), "
-            f"{_size(best.nbytes)}, recall {best.recall}"
+            f"{rounded(best.nbytes)}, recall {best.recall}"
         )
         if best.drifts:
             early, late = best.halves
             said += (
-                f". The data drift: recall was {early:.1%} in the earlier half of what was measured"
-                f" and {late:.1%} in the later, and may differ as much in time to come; allow for"
-                " it, or tune on a longer archive"
+                f". The data drift: recall was {early:.1%} earlier in the archive and {late:.1%}"
+                " later, and may differ as much in time to come; allow for it, or tune on a longer"
+                " archive"
             )
         elif best.recall.high - best.recall.low > 2 * _CLOSE:
             said += (
@@ -185,21 +191,8 @@ class Tuning:
         )
 
 
-def _size(number: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= size:
-            return f"{number / size:,.1f} {unit}"
-    return f"{number} bytes"
-
-
 def _chart(tuning: Tuning) -> alt.HConcatChart:
-    try:
-        import altair as alt
-    except ImportError as error:
-        raise StreamshedError(
-            "charts need Altair; get it with pip install 'streamshed[charts]'"
-        ) from error
-
+    alt = imported("altair")
     rows = [
         {
             "policy": cell.policy,
@@ -241,4 +234,4 @@ def _chart(tuning: Tuning) -> alt.HConcatChart:
         return alt.layer(*layers).properties(width=420, height=320)
 
     said = f"Recall against memory for each policy; {tuning.recommendation()}"
-    return alt.hconcat(*(chart(of) for of in kinds), description=said)
+    return alt.hconcat(*(chart(of) for of in kinds), description=said)  # type: ignore[no-any-return]

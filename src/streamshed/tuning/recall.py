@@ -49,18 +49,27 @@ def recall_of(
 
 
 def halves_of(
-    made: npt.NDArray[np.float64], exact: npt.NDArray[np.float64], filling: int
+    made: npt.NDArray[np.float64], exact: npt.NDArray[np.float64], filling: int, earlier: int
 ) -> tuple[float, float]:
-    """The recall in the earlier and the later half of what `recall_of` measures, by results."""
+    """The recall earlier in the archive, and in what `recall_of` measures.
+
+    Args:
+        made: results made in each part of the archive.
+        exact: results of the join without a budget.
+        filling: the first parts, which `recall_of` leaves out.
+        earlier: the first of these that can be compared with what comes later. If none of them can,
+            what is measured is halved, by results.
+    """
     blocks = min(made.size, exact.size)
     first = filling if exact[filling:].sum() > 0 else 0
-    some, all_ = made[first:blocks], exact[first:blocks]
-    middle = int(np.searchsorted(np.cumsum(all_), all_.sum() / 2)) + 1
-    parts = (slice(0, middle), slice(middle, None))
-    early, late = (
-        float(some[part].sum() / all_[part].sum()) if all_[part].sum() else 1.0 for part in parts
-    )
-    return early, late if all_[middle:].sum() else early
+    if earlier < first and exact[earlier:first].sum() > 0:
+        parts = slice(earlier, first), slice(first, blocks)
+    else:
+        results = np.cumsum(exact[first:blocks])
+        middle = first + int(np.searchsorted(results, results[-1] / 2)) + 1
+        parts = slice(first, middle), slice(middle, blocks)
+    early, late = (made[part].sum() / max(1.0, exact[part].sum()) for part in parts)
+    return float(early), float(late if exact[parts[1]].sum() else early)
 
 
 def _student(degrees: int) -> float:

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from streamshed.arguments import fraction, positive
 from streamshed.errors import InputError, SpecError, listed
 from streamshed.join import Join
@@ -31,6 +33,9 @@ _REFINED = 10
 """Further runs that close in on the wanted recall, at most."""
 _NEAR = 0.002
 """How close to it is close enough."""
+_REPEATED = 4
+"""Runs of which each of these is the mean: policies draw lots, and by the luck of a single run the
+search would stop too early."""
 
 
 def tune(
@@ -107,7 +112,9 @@ def _checked_policies(spec: Spec, policies: Sequence[str] | None) -> list[str]:
     for name in policies:
         by_name(name)
         if name not in able:
-            raise SpecError(f"tune(): the policy {name!r} is not for this join; use {listed(able)}")
+            raise SpecError(
+                f"tune(): the policy {name!r} does not fit this join; use one of {listed(able)}"
+            )
     return list(dict.fromkeys(policies))
 
 
@@ -130,19 +137,25 @@ def _cells(
             yield finished.result()
 
 
-def _cell(archive: Archive, exact: Run, policy: str, rows: int) -> Cell:
-    """Run the join with a policy and a budget of rows of all keys."""
+def _cell(archive: Archive, exact: Run, policy: str, rows: int, repeated: int = 1) -> Cell:
+    """Run the join with a policy and a budget of rows of all keys, once or several times."""
     here = max(1, round(rows * archive.part))
-    run = archive.run(policy, here, exact.before)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = list(
+            pool.map(lambda again: archive.run(policy, here, exact.before, again), range(repeated))
+        )
+    made = np.mean([run.made for run in runs], axis=0)
     filling, window = archive.filling(exact), archive.parts_of_window(exact)
+    # In the second lap policies have learned already: what came earlier can be compared, too.
+    earlier = window if archive.laps is not None else filling
     return Cell(
         policy,
         rows,
-        archive.nbytes(run.ledger, min(here, exact.peak)),
-        recall_of(run.made, exact.made, filling, window),
-        keys_of(run.keys),
-        run.seconds,
-        halves_of(run.made, exact.made, filling),
+        archive.nbytes(runs[0].ledger, min(here, exact.peak)),
+        recall_of(made, exact.made, filling, window),
+        keys_of(runs[0].keys),
+        sum(run.seconds for run in runs),
+        halves_of(made, exact.made, filling, earlier),
     )
 
 
@@ -207,7 +220,7 @@ def _refine(
         if high - low < 2 or near < _NEAR:
             return
         rows = min(max(_between((low, below), (high, above), wanted), low + 1), high - 1)
-        found = _cell(archive, exact, policy, rows)
+        found = _cell(archive, exact, policy, rows, _REPEATED)
         cells.append(found)
         done()
         if found.recall.value >= wanted:

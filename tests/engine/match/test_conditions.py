@@ -220,7 +220,9 @@ def test_a_function_that_cannot_be_compiled_is_refused() -> None:
         joined(ss.where(lambda a, b: abs(a - b) < 1, "v"), v=[1.0, 2.0])
     assert len(str(raised.value)) < 500
     assert "\x1b" not in str(raised.value)
-    with pytest.raises(ss.SpecError, match="says float64 of two members; let it return True or"):
+    with pytest.raises(
+        ss.SpecError, match="returns float64 for two members; let it return True or"
+    ):
         joined(ss.where(lambda a, b: a.v - b.v, "v"), v=[1.0, 2.0])
 
 

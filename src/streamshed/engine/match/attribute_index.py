@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.match.keys import likely_key
 from streamshed.engine.match.probe_order import (
     bind,
     bound_hash,
@@ -24,12 +23,12 @@ from streamshed.engine.match.probe_order import (
 from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import (
     FREE_KEY,
-    KEY_HEADS,
     NONE,
     NUMBERS,
     Field,
     Memory,
     Shape,
+    key_words,
     make,
 )
 from streamshed.kernels.intrinsics import prefetch
@@ -42,6 +41,7 @@ from streamshed.kernels.table import (
     key_for,
     key_hash,
     key_head,
+    likely_key,
     remove_occurrence,
 )
 from streamshed.plan.plan import Plan
@@ -51,7 +51,7 @@ ENTRY = np.dtype(
 )
 """A row's place in an index."""
 
-KEY_WORDS = KEY_HEADS + 1
+KEY_WORDS = key_words(1)
 
 
 class IndexSettings(NamedTuple):
@@ -66,7 +66,7 @@ class AttributeIndex(NamedTuple):
     settings: IndexSettings
     rows: npt.NDArray[Any]  # entries: by (row, index), see `entry_of`
     keys: npt.NDArray[np.int32]
-    table: npt.NDArray[np.uint64]
+    table: npt.NDArray[np.uint32]
     numbers: npt.NDArray[np.int64]
     values: npt.NDArray[np.uint64]  # by (row, attribute of its stream)
 
@@ -87,7 +87,7 @@ def new_index(
 ) -> AttributeIndex:
     """An index of nothing."""
     settings = IndexSettings(KEY_WORDS)
-    table = np.zeros(2, np.uint64)
+    table = np.zeros(2, np.uint32)
     index: AttributeIndex = make(
         AttributeIndex, layout, shape, memory, prefix, settings=settings, table=table
     )

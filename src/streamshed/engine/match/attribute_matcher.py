@@ -50,7 +50,7 @@ class AttributeMatcher(Matcher):
 
     def layout(self) -> dict[str, Field]:
         """The arrays of the order and of the indexes, the directory among them."""
-        table = Field("once", np.uint64, times=len(self.state.entries.table))
+        table = Field("once", np.uint32, times=len(self.state.entries.table))
         return probe_order_layout(self.plan) | index_layout(self.plan) | {TABLE: table}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -77,7 +77,7 @@ class AttributeMatcher(Matcher):
         used = int(self.state.entries.numbers[KEYS_USED]) + rows * entries
         size = directory(min(shape.rows * entries, used))
         if size > len(self.state.entries.table):
-            table = self.memory.array(self.prefix + TABLE, size, np.dtype(np.uint64), True)
+            table = self.memory.array(self.prefix + TABLE, size, np.dtype(np.uint32), True)
             self.replace(self.arrays() | {TABLE: table})
             refill(self.state.entries)
 

@@ -464,8 +464,8 @@ def compiled(condition: Where, dtype: np.dtype[Any]) -> Any:
         ) from error
     if answer not in (numba.types.boolean, *numba.types.integer_domain):
         raise SpecError(
-            f"where(): the function {_name(function)} says {answer} of two members; let it return "
-            "True or False in every case"
+            f"where(): the function {_name(function)} returns {answer} for two members; let it "
+            "return True or False in every case"
         )
     return jitted
 

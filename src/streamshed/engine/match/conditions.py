@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamshed.engine.batch import BEFORE, DEPTH, GROUPS, MIXED
+from streamshed.engine.batch import BEFORE, DEPTH, GROUPS, MIXED, MOST
 from streamshed.engine.gate.hooks import updates_selectivity
 from streamshed.engine.match import hooks
 from streamshed.engine.match.keys import newcomer_importance
@@ -96,6 +96,7 @@ def _begin_probe(matcher, throttle, core, batch, work, i, key, shift):  # type: 
             break
         groups += 1
     work.groups[groups].start = filled
+    work.cursor[MOST] = max(work.cursor[MOST], filled)
     selectivity.comparisons[0] += selectivity.looked[0]
     work.cursor[DEPTH] = 0
     work.cursor[GROUPS] = groups

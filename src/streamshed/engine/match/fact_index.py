@@ -15,15 +15,24 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.kernels.compiling import kernel, loop
-from streamshed.kernels.core import KEY_COUNT, KEY_LANES, KEYS_USED, NEVER, NONE
+from streamshed.kernels.core import (
+    KEY_COUNT,
+    KEY_HEADS,
+    KEY_LANES,
+    KEYS_USED,
+    NEVER,
+    NONE,
+    key_words,
+)
 from streamshed.kernels.intrinsics import prefetch
 from streamshed.kernels.random import GOLDEN, mix
-from streamshed.kernels.table import add_key, drop_key, find_key, home_shift, key_lanes
+from streamshed.kernels.table import add_key, drop_key, find_key, home_shift, key_lanes, likely_key
 
-# A code is a key of the directory. Where a key has its lanes and its count, a code has where its
-# facts begin (plus 1), how many they are, and for how many there is room.
-_START, _SIZE, _ROOM = KEY_LANES, KEY_LANES + 1, KEY_COUNT
-CODE_WORDS = KEY_COUNT + 1
+# A code is a key of the directory. Where a key has its lanes, its count and the newest row of its
+# lane, a code has where its facts begin (plus 1), for how many there is room, and how many there
+# are.
+_START, _ROOM, _SIZE = KEY_LANES, KEY_COUNT, KEY_HEADS
+CODE_WORDS = key_words(1)
 
 _FAR, _NEAR = 16, 8
 """How many rows ahead memory is asked for: the directory first, then what it leads to."""
@@ -43,7 +52,7 @@ class Facts(NamedTuple):
 
     settings: FactSettings
     keys: npt.NDArray[np.int32]  # by (code, word)
-    table: npt.NDArray[np.uint64]
+    table: npt.NDArray[np.uint32]
     numbers: npt.NDArray[np.int64]
     entries: npt.NDArray[np.int32]  # by (place, word)
     bounds: npt.NDArray[np.int64]  # by (place, begin or end); empty where all are valid always
@@ -233,6 +242,7 @@ def enter_codes(facts, hashes, stream, codes):  # type: ignore[no-untyped-def]
         if code == NONE:
             code = add_key(facts, hashed, shift)
             facts.keys[code * CODE_WORDS + _START] = 1
+            facts.keys[code * CODE_WORDS + _SIZE] = 0
         codes[i * facts.settings.streams + stream] = code
 
 
@@ -250,8 +260,7 @@ def find_codes(facts, streams, hashes, codes):  # type: ignore[no-untyped-def]
         if i + _FAR < hashes.size:
             _ask_for_key(facts, salted(hashes[i + _FAR], streams[i + _FAR]), shift)
             near = salted(hashes[i + _NEAR], streams[i + _NEAR])
-            likely = facts.table[np.int64(near >> shift)] & np.uint64(0xFFFFFFFF)
-            prefetch_code(facts, max(0, np.int64(likely) - 1))
+            prefetch_code(facts, likely_key(facts, near, shift))
         codes[i] = find_key(facts, salted(hashes[i], streams[i]), shift)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.engine.batch import DEPTH, GROUPS, LOOKED, MIXED
+from streamshed.engine.batch import DEPTH, GROUPS, LOOKED, MIXED, MOST
 from streamshed.engine.gate.hooks import is_probed, lookback, on_candidates
 from streamshed.engine.match import hooks
 from streamshed.engine.unmatched import MATCHED
@@ -27,6 +27,7 @@ from streamshed.kernels.table import (
     key_head,
     key_lanes,
     lane_of,
+    likely_key,
     sweep_of,
 )
 
@@ -146,17 +147,6 @@ def prefetch_keys(matcher, core, batch, i, shift):  # type: ignore[no-untyped-de
         prefetch(core.keys, core.rows[second].key * words)
         prefetch(core.rows, core.rows[second].older)
         prefetch(core.rows, max(0, core.rows[second].after))
-
-
-@kernel
-def likely_key(core, hashed, shift):  # type: ignore[no-untyped-def]
-    """The key that stands where a hash would be sought first, or any if there is none.
-
-    Without a branch: whether a key is there cannot be foretold, and a wrong guess of the processor
-    costs more than a prefetch in vain.
-    """
-    entry = core.table[np.int64(hashed >> shift)] & np.uint64(0xFFFFFFFF)
-    return max(0, np.int64(entry) - 1)
 
 
 @implements(hooks.begin_probe, KeyWindowState)
@@ -418,6 +408,7 @@ def collect(matcher, core, throttle, batch, work, i, key, lane, filled):  # type
         if row == head:
             break
     work.cursor[LOOKED] += looked
+    work.cursor[MOST] = max(work.cursor[MOST], filled)
     return filled
 
 

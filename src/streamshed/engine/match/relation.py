@@ -33,7 +33,6 @@ from streamshed.engine.match.keys import (
     CACHED,
     begin_choices,
     collect,
-    likely_key,
     newcomer_importance,
     next_choice,
     prefetch_keys,
@@ -48,7 +47,7 @@ from streamshed.kernels.compiling import implements, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, CLOCK, NEVER, NONE
 from streamshed.kernels.hooks import ranks_by_promise
 from streamshed.kernels.intrinsics import prefetch
-from streamshed.kernels.table import find_key, key_head
+from streamshed.kernels.table import find_key, key_head, likely_key
 
 AHEAD = 8
 """How many rows ahead the relation is asked for."""

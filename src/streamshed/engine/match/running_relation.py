@@ -96,7 +96,7 @@ class RunningRelation:
         self.facts = Facts(
             FactSettings(CODE_WORDS, streams),
             np.zeros(CODE_WORDS, np.int32),
-            np.zeros(2, np.uint64),
+            np.zeros(2, np.uint32),
             numbers,
             np.empty(0, np.int32),
             np.empty(0, np.int64),
@@ -387,7 +387,7 @@ class RunningRelation:
             room = codes if self.used == 0 else _some_more(codes)
             self.facts = facts = facts._replace(keys=_larger(facts.keys, room * CODE_WORDS))
         if directory(codes) > facts.table.size:
-            self.facts = facts._replace(table=np.zeros(directory(codes), np.uint64))
+            self.facts = facts._replace(table=np.zeros(directory(codes), np.uint32))
             refill(self.facts)
 
     def _grow(self, places: int) -> None:

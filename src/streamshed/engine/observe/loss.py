@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamshed.engine.clock import is_visitor
 from streamshed.engine.observe import hooks
 from streamshed.engine.observe.distinct_keys import note_key
 from streamshed.engine.observe.made import credit, take_in_hand
@@ -100,7 +101,9 @@ def _observe(loss, core, rows, at):  # type: ignore[no-untyped-def]
     loss.numbers[RESULTS_BEFORE] = core.numbers[RESULTS]
     position = _arrive(loss, core, np.int64(rows.stream[at]), rows.time[at])
     _open_step(loss, core)
-    _enter(loss, core, rows.hash[at], np.int64(rows.stream[at]), rows.time[at], position, True)
+    stored = not is_visitor(rows, at)  # a guest counts what it meets, and is followed at home
+    stream, time = np.int64(rows.stream[at]), rows.time[at]
+    _enter(loss, core, rows.hash[at], stream, time, position, True, stored)
 
 
 @implements(hooks.on_made, Loss)
@@ -127,26 +130,26 @@ def enter_rows(loss, core, batch, positions):  # type: ignore[no-untyped-def]
     """Follow rows that are stored already, as a sample begins anew; they complete nothing now."""
     for i in range(batch.time.size):
         loss.numbers[NEWEST] = max(loss.numbers[NEWEST], _trusted(core, batch.time[i]))
-        _enter(
-            loss, core, batch.hash[i], np.int64(batch.stream[i]), batch.time[i], positions[i], False
-        )
+        stream, time = np.int64(batch.stream[i]), batch.time[i]
+        _enter(loss, core, batch.hash[i], stream, time, positions[i], False, True)
 
 
 @kernel
-def _enter(loss, core, hashed, stream, time, position, counted):  # type: ignore[no-untyped-def]
+def _enter(loss, core, hashed, stream, time, position, counted, stored):  # type: ignore[no-untyped-def]
     """Count a row in the sketch, and follow it if its key is followed, or is deep enough."""
     lanes, lane = core.settings.lanes, lane_of(core, stream)
     lot = lot_of(loss, hashed)
     first, second = cells_of(loss, lot)
     promise, likely = promise_of(loss, core, first, second, lane)
-    count_in_sketch(loss, lanes, first, second, lane)
+    if stored:
+        count_in_sketch(loss, lanes, first, second, lane)
     if not counted:
         likely = 0.0
     take_in_hand(loss, likely)
     key = find_key(loss, hashed)
-    if key != NONE or depth_of(lot) >= _level(loss, promise):
+    if key != NONE or (stored and depth_of(lot) >= _level(loss, promise)):
         sight = Sight(hashed, lot, first, second, promise, likely)
-        _follow(loss, core, sight, key, stream, time, position, counted)
+        _follow(loss, core, sight, key, stream, time, position, counted, stored)
     elif likely > 0:
         _add_unseen(loss, likely)
 
@@ -343,10 +346,10 @@ def _begin_step(loss, core, now):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _follow(loss, core, sight, key, stream, time, position, counted):  # type: ignore[no-untyped-def]
+def _follow(loss, core, sight, key, stream, time, position, counted, stored):  # type: ignore[no-untyped-def]
     """Count what a row completes whose key is followed, or enters, and follow it."""
     numbers, depth = loss.numbers, depth_of(sight.lot)
-    if numbers[HELD] + core.settings.lanes + 1 > numbers[FULL_AT]:
+    if stored and numbers[HELD] + core.settings.lanes + 1 > numbers[FULL_AT]:
         make_room(loss, core)
         key = find_key(loss, sight.hash)
     if key == NONE and depth < _level(loss, sight.promise):
@@ -370,7 +373,7 @@ def _follow(loss, core, sight, key, stream, time, position, counted):  # type: i
             _tally(loss, core, sight, key, stream, partners, found)
             note_key(loss, sight.hash, sight.lot, found.lowest, False)
     release_slots(loss, partners.slots)
-    _store(loss, core, key, depth, stream, time, position, rank, partners)
+    _store(loss, core, key, depth, stream, time, position, rank, partners, stored)
 
 
 @kernel
@@ -486,9 +489,9 @@ def _add(tallies, place, found, coarse, hidden):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _store(loss, core, key, depth, stream, time, position, rank, partners):  # type: ignore[no-untyped-def]
-    """Follow a newcomer, if its key is deep enough for its level."""
-    if depth < min(loss.numbers[RISES] - rank, loss.numbers[FLOOR]):
+def _store(loss, core, key, depth, stream, time, position, rank, partners, stored):  # type: ignore[no-untyped-def]
+    """Follow a newcomer, if its key is deep enough for its level, and it is no guest."""
+    if not stored or depth < min(loss.numbers[RISES] - rank, loss.numbers[FLOOR]):
         if loss.keys[key].head == NONE:
             drop_key(loss, key)
         return
