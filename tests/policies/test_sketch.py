@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,3 +211,21 @@ def values(join: ss.Join, tables: dict[str, pa.Table]) -> np.ndarray:
     results = join.select("r1.a2").replay(tables).table
     found: np.ndarray = results["r1"].combine_chunks().field("a2").to_numpy()
     return found
+
+
+@pytest.mark.parametrize("policy", ["sketch", "pairwise"])
+def test_tumbling_windows_begin_with_the_streams(policy: str) -> None:
+    """Where a multiple of the window lies in time changes nothing."""
+    tables = RegionWorkload(tuples=400, regions=3, intra=(0.6, 1.0), seed=3).tables()
+    join = ss.join(*NAMES).on(*CONDITIONS).within(100, time="time", clock="max").seed(3)
+    kept = set()
+    for later in (0, 37, 50, 1_000_063):
+        moved = {
+            name: table.set_column(
+                table.column_names.index("time"), "time", pc.add(table["time"], later)
+            )
+            for name, table in tables.items()
+        }
+        kept.add(join.keep(rows=12).shed(policy).count(moved).results)
+    assert len(kept) == 1
+    assert kept != {join.keep(rows=12).shed("oldest").count(tables).results}

@@ -50,8 +50,10 @@ def kept_with(kept: Record, run: Record) -> Record:
         paper = lab_module(module).PAPER
         by_figure = {one["figure"]: one for one in kept.get(name, {}).get("figures", [])}
         for one in run.get(name, {}).get("figures", []):
-            if _replaces(one, by_figure.get(one["figure"])):
-                by_figure[one["figure"]] = one
+            before = by_figure.get(one["figure"])
+            spent = (_spent(before) if before else {}) | _spent(one)
+            chosen = before if before and not _replaces(one, before) else one
+            by_figure[one["figure"]] = chosen | {"spent": spent}
         figures = [by_figure[figure] for figure in paper.figures if figure in by_figure]
         claims = [Claim.from_json(claim) for figure in figures for claim in figure["claims"]]
         found[name] = {
@@ -63,9 +65,16 @@ def kept_with(kept: Record, run: Record) -> Record:
     return found
 
 
-def _replaces(one: Record, other: Record | None) -> bool:
+def _spent(figure: Record) -> dict[str, float]:
+    """The processor time of the last quick run of a figure, and of the last one in full."""
+    way = "quick" if figure["quick"] else "full"
+    found: dict[str, float] = figure.get("spent", {way: figure["processor"]})
+    return found
+
+
+def _replaces(one: Record, other: Record) -> bool:
     """Whether a figure takes the place of another: not if it is quick, and the other is as new."""
-    if other is None or not one["quick"] or other["quick"]:
+    if not one["quick"] or other["quick"]:
         return True
     return not _asked(one) <= _asked(other)
 
@@ -81,7 +90,23 @@ def _asked(figure: Record) -> set[tuple[str, frozenset[tuple[str, str]]]]:
 
 def page_of(kept: Record) -> str:
     """The page of docs."""
-    return _HEAD + verdicts_markdown(kept)
+    return _HEAD + _times(kept) + verdicts_markdown(kept)
+
+
+def _times(kept: Record) -> str:
+    """How much processor time figures took, quickly and in full, and both ways."""
+    spent = [_spent(figure) for paper in kept.values() for figure in paper["figures"]]
+    both = [times for times in spent if {"quick", "full"} <= times.keys()]
+
+    def total(way: str, figures: list[dict[str, float]]) -> str:
+        times = [times[way] for times in figures if way in times]
+        return f"{sum(times):,.0f} s ({len(times)} of {len(figures)} figures)"
+
+    return (
+        f"Processor time of the last runs: quick {total('quick', spent)}, in full"
+        f" {total('full', spent)}. Figures that were run both ways: quick {total('quick', both)},"
+        f" in full {total('full', both)}. Figures run side by side, one per processor.\n\n"
+    )
 
 
 def network_of(kept: Record) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -109,21 +110,26 @@ def _in_processes(
     told: multiprocessing.Queue[tuple[Task, str]] = context.Queue()
     found: dict[Task, Record] = {}
     steps: dict[Task, Step] = {}
-    with ProcessPoolExecutor(processes, context, _tell_by, (told,)) as pool:
-        for phase, at_a_time in zip(in_phases(tasks), (processes, 1), strict=True):
-            left, running = deque(phase), dict[Future[Record], Task]()
-            while left or running:
-                while left and len(running) < at_a_time:
-                    task = left.popleft()
-                    steps[task] = step(str(task))
-                    running[pool.submit(_make, task, way)] = task
-                done, _ = wait(running, POLL, FIRST_COMPLETED)
-                for task, line in _lines(told):
-                    steps[task][1](line)
-                for future in done:
-                    task = running.pop(future)
-                    found[task] = future.result()
-                    steps[task][0]()
+    with ProcessPoolExecutor(processes, context, _begin, (told,)) as pool:
+        try:
+            for phase, at_a_time in zip(in_phases(tasks), (processes, 1), strict=True):
+                left, running = deque(phase), dict[Future[Record], Task]()
+                while left or running:
+                    while left and len(running) < at_a_time:
+                        task = left.popleft()
+                        steps[task] = step(str(task))
+                        running[pool.submit(_make, task, way)] = task
+                    done, _ = wait(running, POLL, FIRST_COMPLETED)
+                    for task, line in _lines(told):
+                        steps[task][1](line)
+                    for future in done:
+                        task = running.pop(future)
+                        found[task] = future.result()
+                        steps[task][0]()
+        except KeyboardInterrupt:  # the pool would wait for figures that take minutes
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
     return found
 
 
@@ -140,7 +146,8 @@ _told: list[multiprocessing.Queue[tuple[Task, str]]] = []
 """In a process that makes figures: where it tells what it does."""
 
 
-def _tell_by(told: multiprocessing.Queue[tuple[Task, str]]) -> None:
+def _begin(told: multiprocessing.Queue[tuple[Task, str]]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
     _told[:] = [told]
 
 

@@ -208,9 +208,11 @@ def test_a_run_that_is_kept_takes_the_place_of_its_figures(tmp_path, paper, monk
     assert keep(True, "b beats a") == (True, "b beats a")  # but one of other claims does
     assert keep(False, "b beats a") == (False, "b beats a")
     assert keep(True, "b beats a", NEAR) == (True, "b beats a")  # or of other readings
-    assert "| Figure 5 | b beats a | holds |" in (tmp_path / "papers.md").read_text(
-        encoding="utf-8"
-    )
+    told = (tmp_path / "papers.md").read_text(encoding="utf-8")
+    assert "| Figure 5 | b beats a | holds |" in told
+    (figure,) = json.loads(stored.read_text(encoding="utf-8"))["a"]["figures"]
+    assert set(figure["spent"]) == {"quick", "full"}  # of the last run of either kind
+    assert "quick 0 s (1 of 1 figures), in full 0 s (1 of 1 figures)" in told
 
 
 BROWSER = next(

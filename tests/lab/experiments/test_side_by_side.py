@@ -1,6 +1,8 @@
 """Figures are made side by side in processes, those that measure times alone, all as one by one."""
 
+import multiprocessing
 import sys
+import time
 
 import pytest
 
@@ -89,6 +91,20 @@ def test_an_error_of_a_figure_is_told_and_other_figures_are_kept(tasks, steps, t
     assert Way(tmp_path).is_made(tasks["a"])
     assert Way(tmp_path).is_made(tasks["b"])
     assert not Way(tmp_path).is_made(tasks["e"])
+
+
+def test_an_interrupt_ends_figures_that_are_being_made(tasks, steps, tmp_path):
+    def interrupt(line):
+        raise KeyboardInterrupt
+
+    def interrupted(name):
+        return steps[0](name)[0], interrupt
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):  # a would wait for b for two minutes
+        make_figures([tasks["a"], tasks["e"]], Way(tmp_path), interrupted, 2)
+    assert time.monotonic() < begin + 100
+    assert not multiprocessing.active_children()
 
 
 def test_figures_in_processes_find_what_they_find_in_one(steps, tmp_path):
