@@ -63,8 +63,8 @@ def _hot_for_a_while(seed: int, rows: int = 36_000) -> Tables:
 
 def _unique_beside_zipf(seed: int) -> Tables:
     parts = (
-        ExistenceWorkload(streams=3, tuples=11_000, rate=17.0, spread=45.0, seed=seed),
-        ZipfWorkload(3, 7_000, 11.0, 6_000, 0.7, seed=seed + 700),
+        ExistenceWorkload(streams=3, tuples=11_050, rate=17.0, spread=45.0, seed=seed),
+        ZipfWorkload(3, 7_150, 11.0, 6_000, 0.7, seed=seed + 700),
     )
     return MixedWorkload((parts,)).tables()
 
