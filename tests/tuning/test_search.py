@@ -218,7 +218,7 @@ def test_a_burst_that_makes_most_results_is_said_to(tuned) -> None:
 def test_recall_that_varies_is_said_to() -> None:
     best = Cell("oldest", 9, 99, Share(0.9, 0.85, 0.95), None, 1.0, (0.9, 0.9))
     found = Tuning(SAID, 0.9, best, [best], 99, 999, 9)
-    assert "in as much time to come it may be 85.0%; allow for it" in found.recommendation()
+    assert "in the future it may be as low as 85.0%; allow for that" in found.recommendation()
     sure = replace(best, recall=Share(0.9, 0.89, 0.91))
     assert replace(found, best=sure).recommendation().endswith("recall 90.0 % (89.0 to 91.0)")
 

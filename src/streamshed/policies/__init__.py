@@ -46,7 +46,7 @@ def by_name(name: str) -> Policy:
         close = difflib.get_close_matches(name, NAMED, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise SpecError(
-            f"there is no policy {name!r}: {hint}known are {', '.join(sorted(NAMED))},"
+            f"there is no policy {name!r}: {hint}the policies are {', '.join(sorted(NAMED))},"
             " and shed(column=…) for a column of your own"
         )
     return NAMED[name]()

@@ -163,13 +163,13 @@ class Tuning:
             early, late = best.halves
             said += (
                 f". The data drift: recall was {early:.1%} earlier in the archive and {late:.1%}"
-                " later, and may differ as much in time to come; allow for it, or tune on a longer"
+                " later, and may change as much in the future; allow for that, or tune on a longer"
                 " archive"
             )
         elif best.recall.high - best.recall.low > 2 * _CLOSE:
             said += (
-                f". Recall varies along the archive: in as much time to come it may be"
-                f" {best.recall.low:.1%}; allow for it, or tune on a longer archive"
+                ". Recall varies along the archive: over an equally long time in the future it may"
+                f" be as low as {best.recall.low:.1%}; allow for that, or tune on a longer archive"
             )
         return said
 
