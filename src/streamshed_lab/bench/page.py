@@ -34,6 +34,9 @@ HEADLINES = {
     r"^memory, .* exact, 3 × 100,000 rows .*: streamshed over Spark's own join$": (
         "memory of the state against that of Spark's own join, the same run"
     ),
+    r"^end to end, existence, 5 streams, 20,000 rows$": (
+        "from Arrow to Arrow on one core, five streams, a budget of 20,000 rows"
+    ),
     r"^streamshed over Spark's own on RocksDB, left outer join": (
         "speed of a left outer join against Spark's own on RocksDB"
     ),
