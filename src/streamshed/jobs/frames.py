@@ -223,10 +223,10 @@ def _schema_of_files(path: str) -> pa.Schema | None:
     found = [place] if place.is_file() else sorted(place.rglob("*.parquet"))
     if not found:
         return None
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from streamshed.spark.types import struct_of
 
     # As Spark reads it: in its own types.
-    return arrow_schema(from_arrow_schema(pq.read_schema(found[0])))
+    return arrow_schema(struct_of(pq.read_schema(found[0])))
 
 
 def _field(schema: pa.Schema | pa.StructType, path: str) -> pa.Field:
@@ -278,9 +278,9 @@ def _frame(read: DataStreamReader | DataFrameReader, source: Mapping[str, Any]) 
     if "schema" in source:
         reader = reader.schema(source["schema"])
     elif source["format"] == "parquet" and (known := _schema_of_files(source["path"])) is not None:
-        from pyspark.sql.pandas.types import from_arrow_schema
+        from streamshed.spark.types import struct_of
 
-        reader = reader.schema(from_arrow_schema(known))
+        reader = reader.schema(struct_of(known))
     if "table" in source:
         return chosen(reader.table(source["table"]), source)
     return chosen(reader.load(source.get("path")), source)

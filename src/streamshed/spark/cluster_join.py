@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamshed import columns
 from streamshed.engine.checkpoint import from_ipc
@@ -46,6 +45,7 @@ from streamshed.spark.notes import Notes, batch_number
 from streamshed.spark.processor import JoinProcessor
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.streaming import compiled, needed_columns, prepared, processed
+from streamshed.spark.types import struct_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,9 +97,7 @@ def clustered(
     pairs = processed(inner, packed, processor, pairs_schema(inner))
     # As many partitions whatever the session says: notes are named after them.
     together = pairs.repartition(clusters, NEWCOMER)
-    return together.mapInArrow(
-        Combine(plan, cluster, notes), from_arrow_schema(result_schema(plan))
-    )
+    return together.mapInArrow(Combine(plan, cluster, notes), struct_of(result_schema(plan)))
 
 
 def _check(spec: Spec, clusters: int, relevance: Relevance | None, notes_to: str | None) -> None:

@@ -22,11 +22,11 @@ from math import prod
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_type
 
 from streamshed.conditions import Near
 from streamshed.plan.plan import Plan
 from streamshed.plan.routing import axes_of
+from streamshed.spark.types import type_of
 
 CELL = 8.0
 """The length of a cell, in distances: one row in four of all streams but the first is copied."""
@@ -91,7 +91,7 @@ def _hashes(plan: Plan, position: int, columns: Mapping[str, Column]) -> dict[in
         return {position: f.xxhash64(*told)}
     found: dict[int, Column] = {}
     for name, kind, number in zip(stream.key, stream.key_types, stream.attributes, strict=True):
-        found.setdefault(number, f.xxhash64(columns[name].cast(from_arrow_type(kind))))
+        found.setdefault(number, f.xxhash64(columns[name].cast(type_of(kind))))
     return found
 
 

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from streamshed.engine.build import build_operator
 from streamshed.engine.checkpoint import from_ipc
@@ -32,6 +31,7 @@ from streamshed.plan.plan import Plan, StreamPlan
 from streamshed.spark.deferred import STATE
 from streamshed.spark.late import checked_folder, file_system
 from streamshed.spark.store import snapshot_of
+from streamshed.spark.types import struct_of, type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -202,15 +202,15 @@ def held_rows(
     session: SparkSession, folder: str, held: Held, stream: StreamPlan, position: int
 ) -> DataFrame:
     """The rows of an input that a savepoint holds; columns that it lacks are null."""
-    kinds = {column.name: from_arrow_type(column.type) for column in stream.schema}
+    kinds = {column.name: type_of(column.type) for column in stream.schema}
     if str(position) not in held.rows:
-        return session.createDataFrame([], from_arrow_schema(stream.schema))
+        return session.createDataFrame([], struct_of(stream.schema))
     system, root = file_system(checked_folder(folder))
     files = system.get_file_info(fs.FileSelector(f"{root}/rows/{position}"))
     with system.open_input_file(min(file.path for file in files)) as first:
         schema = pq.read_schema(first)
     place = folder if "://" in folder else os.path.abspath(folder)
-    rows = session.read.schema(from_arrow_schema(schema)).parquet(f"{place}/rows/{position}")
+    rows = session.read.schema(struct_of(schema)).parquet(f"{place}/rows/{position}")
     numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
     number_of = {name: f"c{number}" for number, name in enumerate(rows.columns)}
     return numbered.select(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamshed.columns import no_rows
 from streamshed.engine.build import build_operator
@@ -47,6 +46,7 @@ from streamshed.spark.settings import (
 )
 from streamshed.spark.sharding import MOST, Sharding
 from streamshed.spark.shipping import ship, ship_kernels
+from streamshed.spark.types import struct_of
 from streamshed.spark.windows import WEIGHTS, Aggregates, weighed
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def processed(
     accounts = observed(joined, names, budgets)
     results = accounts.where(f.col("rows").isNotNull()).select("rows")
     schema = schema or result_schema(plan)
-    return results.mapInArrow(Unpack(schema), from_arrow_schema(schema))
+    return results.mapInArrow(Unpack(schema), struct_of(schema))
 
 
 def _arrow(name: str, frame: Any) -> pa.Schema:

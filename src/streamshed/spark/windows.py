@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamshed.aggregates import PIECES, Weights, Windows, summary
 from streamshed.errors import SpecError
 from streamshed.plan.plan import Plan
+from streamshed.spark.types import struct_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -85,7 +85,7 @@ class Aggregates:
             .select(f.expr(f"unix_micros(w.end) div {unit}").alias("end"), "r")
         )
         summarise = Summarise(windows, self.plan.policy.makes_sample)
-        return gathered.mapInArrow(summarise, from_arrow_schema(windows.schema))
+        return gathered.mapInArrow(summarise, struct_of(windows.schema))
 
     def _behind(self) -> int:
         """How far a result can be behind the newest."""
