@@ -17,8 +17,8 @@ import pyarrow as pa
 AT_HAND: dict[str, Any] = {}
 """What this worker keeps from task to task, and gives up some time."""
 LARGE = 16 << 20
-"""Bytes of rows after which a task gives memory back: the next one gets it anew, page by page, which
-took a third of the processor time of tasks of three megabytes."""
+"""Bytes of rows after which a task gives memory back. The next task gets it anew, page by page,
+which took a third of the processor time of tasks of three megabytes."""
 _frozen: set[int] = set()
 """How many modules there were when this worker froze them."""
 
