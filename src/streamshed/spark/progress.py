@@ -140,8 +140,10 @@ def ledgers_and_budgets(metrics: Mapping[str, Any]) -> dict[str, tuple[Ledger, B
         origin, _, number = label.partition(" ")
         if origin == OBSERVATION and number.isdigit():
             told = _told(row)
-            about = json.loads(told["about"] or "{}")  # nothing of a batch without rows
-            values = _values(about.get("streams", ()), told)
+            if not told.get("about"):
+                continue  # of a batch without rows
+            about = json.loads(told["about"])
+            values = _values(about["streams"], told)
             if values["results"] is not None:
                 budgets = Budgets(about["rows"], about["bytes"])
                 numbered.append((int(number), streams, (_ledger(values), budgets)))
