@@ -29,9 +29,14 @@ COUNTS = (
 """The columns of how many claims of each paper hold."""
 COLUMNS = 3
 """Panels of a chart side by side."""
+TICKS = 8
+"""Places along the bottom of a chart, of which each has its own tick."""
+CROWDED = 8.0
+"""By how many times more the exact result is than all others, from which on y is logarithmic."""
 
 _STYLE = """<style>
 .verdicts { width: 100%; }
+.counts td:nth-child(6) { white-space: nowrap; }
 .verdicts td, .verdicts thead th { text-align: left; vertical-align: top; white-space: normal; }
 .claims { table-layout: fixed; } .claims .scroll { font-size: .85rem; }
 .claims th:nth-child(1) { width: 26%; } .claims th:nth-child(2) { width: 18%; }
@@ -127,8 +132,10 @@ def verdicts_markdown(told: Record) -> str:
     parts = [markdown_table(COUNTS, counts)]
     for paper in told.values():
         rows = [
-            [_figure_name(claim.figure), _one_line(claim.says), _one_line(_verdict(claim))]
-            for claim in _claims(paper["figures"])
+            [_figure_name(claim.figure), _one_line(claim.says), _one_line(_verdict(claim) + busy)]
+            for figure in paper["figures"]
+            for busy in [" (times of a busy machine)" if figure.get("busy") else ""]
+            for claim in _claims([figure])
         ]
         parts += ["", f"## {paper['title']}", "", markdown_table(["figure", "claim", "here"], rows)]
     return "\n".join(parts) + "\n"
@@ -177,7 +184,7 @@ def write_page(
                 html.escape(_made_at(figures, len(papers[name].figures))),
             ]
         )
-    parts.append(_table(COUNTS, counts))
+    parts.append(_table(COUNTS, counts, "verdicts counts"))
     for name, figures in records.items():
         parts.append(Markup(f'<h2 id="{name}">{html.escape(papers[name].title)}</h2>'))
         if docs := papers[name].about:
@@ -217,7 +224,8 @@ def _figure_parts(figure: Record) -> list[Part]:
     scale = ", ".join(f"{name} {_short(value)}" for name, value in figure["scale"].items())
     ran = f"{figure['date']}, commit {figure['commit']}, {figure['seconds']:g} s"
     ran += f" ({figure['processor']:g} s of processor time)"
-    ran += f", {figure['machine']}{', quick' if figure['quick'] else ''}. {scale}"
+    ran += f", {figure['machine']}{', quick' if figure['quick'] else ''}"
+    ran += f"{', on a busy machine: take times as leads' if figure.get('busy') else ''}. {scale}"
     parts.append(Markup(f'<p class="about">{html.escape(ran)}</p>'))
     return parts
 
@@ -245,14 +253,16 @@ def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
     """Lines with error bars, the exact result dashed, the paper's numbers as crosses."""
     rows = chart["rows"]
     numeric = all(isinstance(row["x"], int | float) for row in rows)
-    scale = alt.Scale(type="symlog") if chart["log"] else alt.Scale(zero=True)
     many = list(dict.fromkeys(row["panel"] for row in rows if row["panel"]))
     width = 220 if many else 480
     kind: Literal["quantitative", "ordinal"] = "quantitative" if numeric else "ordinal"
-    axis = alt.Axis(tickCount=5, labelOverlap=True)
+    places = sorted({row["x"] for row in rows}) if numeric else []
+    few = {"values": places} if len(places) <= TICKS else {"tickCount": 5}
+    axis = alt.Axis(**few, format=",.4~r", labelOverlap=True)
     x = alt.X("x", type=kind, title=chart["x"], axis=axis if numeric else alt.Axis(labelAngle=0))
     x = x.scale(zero=False) if numeric else x.sort(None)
-    y = alt.Y("y:Q", title=chart["y"], scale=scale)
+    scale = _scale(chart)
+    y = alt.Y("y:Q", title=chart["y"], scale=scale, axis=_y_axis(rows))
     lines = list(dict.fromkeys(row["line"] for row in rows))
     chosen = alt.selection_point(fields=["line"], bind="legend")
     color = alt.Color("line:N", title=None, scale=_colors(lines), legend=_LEGEND)
@@ -265,14 +275,18 @@ def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
     dash = alt.StrokeDash(
         "kind:N", legend=None, scale=alt.Scale(domain=["measured", "exact"], range=[[1, 0], [6, 4]])
     )
-    layers = [drawn.mark_line(point=True).encode(y=y, strokeDash=dash, tooltip=told)]
+    # Of lines that coincide the later ones are thinner, so that all of them are seen.
+    widths = alt.Scale(domain=sorted(lines, key=lambda line: line == "exact"), range=[3.5, 1.0])
+    width_of = alt.StrokeWidth("line:N", legend=None, scale=widths)
+    lined = drawn.mark_line(point=True)
+    layers = [lined.encode(y=y, strokeDash=dash, strokeWidth=width_of, tooltip=told)]
     if any(row["deviation"] > 0 for row in rows):
         spread = drawn.transform_filter("datum.deviation > 0").transform_calculate(
-            low="datum.y - datum.deviation", high="datum.y + datum.deviation"
+            low="max(datum.y - datum.deviation, datum.y / 100)",
+            high="datum.y + datum.deviation",
         )
-        layers.append(
-            spread.mark_rule().encode(y=alt.Y("low:Q", title=chart["y"], scale=scale), y2="high:Q")
-        )
+        low = alt.Y("low:Q", title=chart["y"], scale=scale, axis=_y_axis(rows))
+        layers.append(spread.mark_rule().encode(y=low, y2="high:Q"))
     if any(row["kind"] == "paper" for row in rows):
         said = base.transform_filter("datum.kind == 'paper'")
         crosses = said.mark_point(shape="cross", size=160, filled=True)
@@ -280,23 +294,54 @@ def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
     layered = alt.layer(*layers).properties(width=width, height=200)
     data = alt.InlineData(rows)
     if many:
-        facet = alt.Facet("panel:N", title=None, sort=many)
+        words = alt.Header(labelExpr="split(datum.value, ', ')", labelLimit=0, labelLineHeight=12)
+        facet = alt.Facet("panel:N", title=None, sort=many, header=words)
         picture: Any = layered.facet(facet=facet, columns=COLUMNS, data=data)
-        picture = picture.resolve_scale(y="independent").resolve_axis(x="independent")
+        apart = len({frozenset(row["x"] for row in rows if row["panel"] == one) for one in many})
+        own: Literal["independent", "shared"] = "independent" if apart > 1 else "shared"
+        picture = picture.resolve_scale(x=own, y="independent").resolve_axis(x="independent")
     else:
         picture = layered.properties(data=data)
-    heading = alt.Title(title, subtitle=_subtitle({row["kind"] for row in rows}))
+    heading = alt.Title(title, subtitle=_subtitle(rows, scale))
     described = f"{title} {chart['y']} by {chart['x']}: {', '.join(lines)}."
     picture = picture.add_params(chosen).properties(title=heading, description=described)
     shown: alt.TopLevelMixin = picture.configure_axis(gridOpacity=0.3)
     return shown
 
 
-def _subtitle(kinds: set[str]) -> str:
+def _scale(chart: Mapping[str, Any]) -> alt.Scale:
+    """The scale of y.
+
+    It is logarithmic if that was asked for, or if the exact result would leave no room for all
+    others. Otherwise it begins with 0, unless all values are far from it.
+    """
+    rows = chart["rows"]
+    values = [row["y"] for row in rows]
+    by_panel: dict[str, dict[bool, float]] = {}
+    for row in rows:
+        most = by_panel.setdefault(row["panel"], {True: 0.0, False: 0.0})
+        is_exact = row["kind"] == "exact"
+        most[is_exact] = max(most[is_exact], row["y"])
+    crowded = any(most[True] > CROWDED * most[False] for most in by_panel.values())
+    if chart["log"] or crowded:
+        return alt.Scale(type="log" if min(values) > 0 else "symlog")
+    return alt.Scale(zero=min(values) < max(values) / 2)
+
+
+def _y_axis(rows: Sequence[Mapping[str, Any]]) -> alt.Axis:
+    """Large numbers are shown in millions, as 250M."""
+    large = max(row["y"] for row in rows) >= 1e6
+    return alt.Axis(format="~s") if large else alt.Axis()
+
+
+def _subtitle(rows: Sequence[Mapping[str, Any]], scale: alt.Scale) -> str:
     """How a chart is read."""
+    kinds = {row["kind"] for row in rows}
     told = ["Click a name to see its line alone."]
     told += ["Dashed: the exact result."] if "exact" in kinds else []
     told += ["Crosses: the paper's numbers."] if "paper" in kinds else []
+    told += ["Logarithmic."] if "type" in scale.to_dict() else []
+    told += ["Bars: standard deviation."] if any(row["deviation"] > 0 for row in rows) else []
     return " ".join(told)
 
 
