@@ -124,8 +124,10 @@ def figure_8(scale: Scale, report: Report) -> list[Claim]:
                 for how in costs
                 for sensors in scale.sizes
             },
-            "While no head is overloaded all techniques make the same. What a further table adds "
-            "to a visit decides by how much; at first it was taken from figure 6.",
+            "The text does not say it. While no head is overloaded all techniques make the same. "
+            "What a further table adds to a visit decides by how much; at first it was taken from "
+            "figure 6.",
+            ours=True,
         ),
     ]
 
@@ -256,6 +258,7 @@ def figure_9(scale: Scale, report: Report) -> list[Claim]:
                 for sensors, row in free.items()
             },
             "Not said by the paper, but by its definition 4.",
+            ours=True,
         ),
         _open_questions(swept, max(scale.swept)),
     ]
