@@ -302,23 +302,17 @@ def factorised(scale: Scale, streams: int) -> list[Row]:
     """Bare SNJoin and MJoin where an arrival of a complete join makes one output; see `ZIPF`."""
     tuples = complete_tuples(ZIPF, streams, scale.outputs)
     query = replace(complete_query(streams), room=SPARSE * round(ZIPF_RATE * WINDOW))
-    names = (BARE, MJ, CHOOSING)
-    return one_output(tuples, query, scale.rounds, names, workload=ZIPF, streams=streams)
+    return one_output(tuples, query, scale.rounds, workload=ZIPF, streams=streams)
 
 
-def one_output(
-    tuples: Arrivals,
-    query: Query,
-    rounds: int,
-    names: Iterable[str] = (BARE, MJ),
-    **said: object,
-) -> list[Row]:
+def one_output(tuples: Arrivals, query: Query, rounds: int, **said: object) -> list[Row]:
     """Bare SNJoin and MJoin where an arrival makes one output, all rows that it meets.
 
-    Trees have no part in it: they store the results of every two streams.
+    Trees have no part in it, as they store the results of every two streams; nor has an MJoin that
+    forms its partial results, which are combinations.
     """
     query = replace(query, factorised=True)
-    makes = {name: baselines(query)[name] for name in names}
+    makes = {name: baselines(query)[name] for name in (BARE, MJ)}
     spent: dict[str, float] = {}
     outputs: dict[str, int] = {}
     for name in [*makes] * rounds:
