@@ -298,7 +298,7 @@ def _layers(
         "kind:N", legend=None, scale=alt.Scale(domain=["measured", "exact"], range=[[1, 0], [6, 4]])
     )
     # Of lines that coincide the later ones are thinner, so that all of them are seen.
-    widths = alt.Scale(domain=sorted(lines, key=lambda line: line == "exact"), range=[3.5, 1.0])
+    widths = alt.Scale(domain=sorted(lines, key=lambda line: line == "exact"), range=[3.2, 1.6])
     width = alt.StrokeWidth("line:N", legend=None, scale=widths)
     layers = [
         drawn.mark_line(point=True).encode(y=y, strokeDash=dash, strokeWidth=width, tooltip=told)
