@@ -319,7 +319,7 @@ def _layers(
     return layers
 
 
-def _in_panels(layered: alt.LayerChart, rows: Sequence[Mapping[str, Any]]) -> Any:
+def _in_panels(layered: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
     """A chart, or small multiples of it, each with a y of its own, and an x if places differ."""
     data = alt.InlineData(list(rows))
     panels = list(dict.fromkeys(row["panel"] for row in rows if row["panel"]))

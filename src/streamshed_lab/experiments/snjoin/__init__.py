@@ -121,6 +121,7 @@ PLAIN = {
     "SNJoin": "our engine",
     "heads": "limited",
     "table": "as by figure 6",
+    "counted in": "members",
     "MJoin's order": "every 1,024 tuples",
     "rates by": "the streams",
     "output": "results",
