@@ -159,11 +159,11 @@ class Claim:
             'tried: spread 5 or 9; orders 1 or 2'
         """
         held = [outcome for outcome in self.outcomes if outcome.holds]
-        if len(self.outcomes) == 1 or len(held) == len(self.outcomes):
+        if len(held) == len(self.outcomes):
             return ""
         answers = _answers(self.outcomes)
         if not held:
-            return "tried: " + _in_words(answers)
+            return "tried: " + (_in_words(answers) or "one reading only")
         needed = {
             name: among for name, among in _answers(held).items() if len(among) < len(answers[name])
         }

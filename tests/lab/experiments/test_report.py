@@ -89,6 +89,7 @@ def test_a_claim_names_the_readings_that_it_needs():
     assert CLAIMS[0].readings == ""
     assert CLAIMS[1].readings == "with spread near"
     assert judge("8", "x", "y", {NEAR: False, FAR: False}).readings == "tried: spread near or far"
+    assert judge("8", "x", "y", {"a": False}).readings == "tried: one reading only"
 
 
 def test_claims_are_read_back_as_written():
