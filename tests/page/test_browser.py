@@ -78,10 +78,8 @@ def test_the_page_shows_what_the_query_does(browser):
 
 
 def test_the_page_shows_the_throttle_and_one_figure_of_each_source(browser):
-    query = Query(2)
+    query = Query(2, paced=(0.5, 0.0, 0.25))
     for batch in query.recentProgress:
-        (joined, _) = batch["observedMetrics"].values()
-        joined |= {"throttle": 0.5, "harvest": 0.25}
         batch["sources"][0]["metrics"] |= {"minOffsetsBehindLatest": "1"}
     with serve(query, port=0) as page:
         tab = opened(browser, page)

@@ -61,10 +61,8 @@ def test_metrics_are_in_prometheus_text_format():
 
 
 def test_a_budget_of_bytes_and_rows_without_a_match_are_told():
-    told = progress(1)
-    (values,) = (v for name, v in told["observedMetrics"].items() if name.startswith("streamshed"))
-    values |= {"budget": None, "budget_bytes": 4_000, "held_bytes": 1_000}
-    values |= {"clicks.unmatched": 7, "orders.unmatched": 2, "orders.uncertain": 1}
+    counts = {"clicks.unmatched": 7, "orders.unmatched": 2, "orders.uncertain": 1}
+    told = progress(1, budget=None, nbytes=4_000, also=counts | {"held_bytes": 1_000})
     (join,) = figures(told)["joins"].values()
     assert (join["budget"], join["held_bytes"], join["budget_bytes"]) == (None, 1_000, 4_000)
     assert (join["unmatched"], join["uncertain"]) == (9, 1)
@@ -76,9 +74,7 @@ def test_a_budget_of_bytes_and_rows_without_a_match_are_told():
 
 
 def test_the_throttle_and_how_far_sources_are_behind_are_told():
-    told = progress(1)
-    (values,) = (v for name, v in told["observedMetrics"].items() if name.startswith("streamshed"))
-    values |= {"throttle": 0.25, "capacity": 900.0, "harvest": 0.125}
+    told = progress(1, paced=(0.25, 900.0, 0.125))
     files = {"numFilesOutstanding": "3", "numBytesOutstanding": "900", "numInputRows": "5"}
     told["sources"].append({"description": "Delta", "metrics": files})
     found = figures(told)

@@ -17,6 +17,7 @@ from clusters import CLUSTERS, JOIN, RELEVANCE, WINDOW, clustered_frame, in_batc
 from streaming import Files
 from streamshed.errors import InputError, SpecError
 from streamshed.relevance import Relevance
+from streamshed.spark.processor import TOTALS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +85,8 @@ class Query:
         self.ledger, self.table = ran.ledger, ran.table
         for progress in ran.query.recentProgress:
             observed = json.loads(progress.json)["observedMetrics"].values()
-            self.bytes += [accounts["shuffle_bytes"] for accounts in observed]
+            place = TOTALS.index("shuffle_bytes")
+            self.bytes += [sum(counts[place] for counts in one["counts"]) for one in observed]
         return Counter(listed(ran.table))
 
 

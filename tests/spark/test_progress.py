@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from fake_queries import observed
 from streaming import Files, rows
 from streamshed.spark import LedgerListener, ledger, ledgers
 
@@ -77,7 +78,7 @@ def test_the_listener_warns_of_late_rows(caplog: pytest.LogCaptureFixture) -> No
     listener = LedgerListener()
     with caplog.at_level(logging.WARNING, logger="streamshed.spark"):
         for late in (4, 12, 40, 99):
-            metrics = {"streamshed 1: a": ACCOUNTS | {"a.late": late}}
+            metrics = {"streamshed 1: a": observed("a", {"a.late": late})}
             progress = SimpleNamespace(batchId=7, runId="r", name="q", observedMetrics=metrics)
             listener.onQueryProgress(SimpleNamespace(progress=progress))
     (said,) = caplog.messages
@@ -101,13 +102,4 @@ def test_a_query_without_accounts_says_so() -> None:
     assert list(found.streams) == ["a"]
 
 
-def _accounts() -> dict[str, Any]:
-    from streamshed.spark.processor import FATES, SHED_BY, TOTALS
-
-    fates = [f"a.{fate}" for fate in FATES]
-    names = [*TOTALS, *fates, *(f"shed by {policy}" for policy in SHED_BY)]
-    nothing = dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity", "harvest"))
-    return dict.fromkeys(names, 0) | nothing
-
-
-ACCOUNTS = _accounts()
+ACCOUNTS = observed("a", {})

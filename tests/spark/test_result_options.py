@@ -75,8 +75,13 @@ def pushed(join: ss.Join) -> tuple[pa.Table, ss.Ledger]:
 def test_a_shard_makes_what_a_session_makes(
     say: Callable[[ss.Join], ss.Join], memory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without shared memory each batch begins with what the state store keeps."""
+    """Without shared memory each batch begins with what the state store keeps.
+
+    Results are made one by one there, as wide ones would be.
+    """
     monkeypatch.setenv("STREAMSHED_SHARED_MEMORY", memory)
+    if memory == "off":
+        monkeypatch.setattr("streamshed.spark.processor.RESULTS_BYTES", 1)
     join = say(PAIR)
     expected, accounts = pushed(join)
     plan = join.plan({name: part.schema for name, part in DATA.items()})
@@ -91,7 +96,7 @@ def test_a_shard_makes_what_a_session_makes(
             packed += Pack(position, plan, ONE)(iter(rows_of))
         blobs = pa.Table.from_batches(packed).to_pandas()
         made += processor.handleInputRows((0,), iter([blobs]), None)
-    found = [from_ipc(frame.rows[0]) for frame in made if frame.rows[0] is not None]
+    found = [from_ipc(blob) for frame in made for blob in frame.rows if blob is not None]
     assert rows(pa.Table.from_batches(found, expected.schema)) == rows(expected)
     counts = dict(zip(FATES, made[-1].counts[0][len(TOTALS) :], strict=False))
     for name in ("arrived", "stored", "expired", "shed", "unmatched", "uncertain"):

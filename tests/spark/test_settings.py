@@ -90,6 +90,6 @@ def test_workers_of_joins_alone_are_told_to_keep_little_memory(
         assert "MALLOC_ARENA_MAX" not in spark.sparkContext.environment
         of_joins = one.mapInArrow(told, "value string")
     others = one.mapInArrow(told, "value string")
-    assert [row.value for row in of_joins.collect()] == ["system", "1048576"]
+    assert [row.value for row in of_joins.collect()] == ["system", "4194304"]
     assert [row.value for row in others.collect()] == [None, None]
     assert spark.sparkContext.environment == before

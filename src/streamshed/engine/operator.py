@@ -122,6 +122,24 @@ class Block(NamedTuple):
     unfinished: bool = False
     certain: npt.NDArray[np.bool_] | None = None
 
+    def split(self, most: int) -> Iterator[Block]:
+        """The same results in blocks of so many at most; members to be checked stay together."""
+        count = len(self.time)
+        if count <= most or self.known.size:
+            yield self
+            return
+        for start in range(0, count, most):
+            some = slice(start, start + most)
+            ends, begin = self.ends[some], int(self.ends[start - 1]) if start else 0
+            yield self._replace(
+                time=self.time[some],
+                members=self.members[begin : int(ends[-1])],
+                ends=ends - begin,
+                importance=self.importance[some],
+                updates=self.updates[some],
+                certain=None if self.certain is None else self.certain[some],
+            )
+
 
 @dataclass(frozen=True)
 class Late:

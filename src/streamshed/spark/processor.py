@@ -47,6 +47,9 @@ _NOTHING = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced", "s
 SENT_BYTES = 4 << 20
 """Bytes of blobs that are sent to Java at once: each time takes some milliseconds."""
 
+RESULTS_BYTES = 8 << 20
+"""Bytes of results that are made at once, about: they are copied several times on their way."""
+
 FATES = tuple(field.name for field in fields(StreamLedger))
 """What can become of rows."""
 
@@ -195,9 +198,11 @@ class JoinProcessor(StatefulProcessor):
             yield from self.made(join, batch, late)
         join.advance([[*times.values()] for times in newest])
         for block in join.left():
-            yield join.results(block)
+            yield from _results(join, block)
         if self.ends:
-            yield from (join.results(b) for b in join.finish() if isinstance(b, Block))
+            for found in join.finish():
+                if isinstance(found, Block):
+                    yield from _results(join, found)
 
     def made(
         self,
@@ -211,9 +216,7 @@ class JoinProcessor(StatefulProcessor):
             if isinstance(found, Block):
                 if len(found.time):
                     note(found)
-                results = join.results(found)
-                if results.num_rows:
-                    yield results
+                yield from _results(join, found)
             elif late is not None:
                 for position, late_rows in join.late_rows(found):
                     late.write(join.plan.streams[position].name, late_rows)
@@ -229,6 +232,15 @@ class JoinProcessor(StatefulProcessor):
     def close(self) -> None:
         """Nothing to close, the state store is Spark's; every shard has had rows, maybe none."""
         assert not self.held, "a shard was given rows of a savepoint, and no batch"
+
+
+def _results(join: Operator, block: Block) -> Iterator[pa.RecordBatch]:
+    """The results of a block, piece by piece if rows are wide."""
+    row = sum(payload.nbytes() / max(1, payload.rows) for payload in join.payload)
+    for part in block.split(max(1, int(RESULTS_BYTES / max(1.0, row)))):
+        results = join.results(part)
+        if results.num_rows:
+            yield results
 
 
 def made(**told: Any) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as f
@@ -23,7 +24,7 @@ from streamshed.spark.late import late_warning, logger
 from streamshed.spark.processor import FATES, SHED_BY, TOTALS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 Number = TypeVar("Number", int, float)
@@ -39,15 +40,17 @@ _PACED = ("throttle", "capacity", "harvest")
 """What the shards' throttles say."""
 _SPILLED = tuple(f"spilled {field.name}" for field in fields(Spilled))
 """What the shards have spilled; the delays of all results are added."""
-_COMBINED = {
-    "rate": f.min,
-    "weight": f.max,
-    "keys_weight": f.max,
-    "throttle": f.avg,
-    "harvest": f.avg,
-    "longest_delay": f.max,
+_COMBINED: dict[str, Callable[[list[Any]], Any]] = {
+    "rate": min,
+    "weight": max,
+    "keys_weight": max,
+    "throttle": fmean,
+    "harvest": fmean,
+    "longest_delay": max,
 }
 """How that of several shards is put together; all else is added."""
+_TOLD = ("counts", "sampled", "importance", "paced", "spilled")
+"""The columns of a shard's accounts."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +67,16 @@ NO_BUDGETS = Budgets()
 def observed(
     accounts: DataFrame, streams: Sequence[str], budgets: Budgets = NO_BUDGETS
 ) -> DataFrame:
-    """Put the accounts into the progress of the query, and what may be kept."""
-    fates = [f"{stream}.{fate}" for stream in streams for fate in FATES]
-    names = [*TOTALS, *fates, *(f"shed by {policy}" for policy in SHED_BY)]
+    """Put the accounts of all shards into the progress of the query, and what may be kept.
 
-    def total(column: str, place: int, name: str) -> Column:
-        combine = _COMBINED.get(name.rpartition(" ")[2], f.sum)
-        return combine(f.get(f.col(column), f.lit(place))).alias(name)
-
+    They are put together where they are read: more than a hundred aggregates, one for each number,
+    would take a fifth of the processor time of a batch of few rows.
+    """
+    about = {"streams": [*streams], "rows": budgets.rows, "bytes": budgets.nbytes}
     return accounts.observe(
         f"{OBSERVATION} {next(_joins)}: {', '.join(streams)}",
-        *(total("counts", place, name) for place, name in enumerate(names)),
-        *(total("sampled", place, name) for place, name in enumerate(_SAMPLED)),
-        *(total("paced", place, name) for place, name in enumerate(_PACED)),
-        *(total("spilled", place, name) for place, name in enumerate(_SPILLED)),
-        f.sum("importance").alias("importance"),
-        f.max(f.lit(budgets.rows).cast("long")).alias("budget"),
-        f.max(f.lit(budgets.nbytes).cast("long")).alias("budget_bytes"),
+        f.max(f.lit(json.dumps(about))).alias("about"),
+        *(f.collect_list(column).alias(column) for column in _TOLD),
     )
 
 
@@ -143,13 +139,14 @@ def ledgers_and_budgets(metrics: Mapping[str, Any]) -> dict[str, tuple[Ledger, B
         label, _, streams = name.partition(": ")
         origin, _, number = label.partition(" ")
         if origin == OBSERVATION and number.isdigit():
-            values = _values(row)
-            if values.get("results") is not None:
-                budgets = Budgets(
-                    _known(values.get("budget"), int), _known(values.get("budget_bytes"), int)
-                )
-                told = _ledger(values), budgets
-                numbered.append((int(number), streams, told))
+            told = _told(row)
+            if not told.get("about"):
+                continue  # of a batch without rows
+            about = json.loads(told["about"])
+            values = _values(about["streams"], told)
+            if values["results"] is not None:
+                budgets = Budgets(about["rows"], about["bytes"])
+                numbered.append((int(number), streams, (_ledger(values), budgets)))
     found: dict[str, tuple[Ledger, Budgets]] = {}
     for _, streams, one in sorted(numbered, key=lambda join: join[0]):
         names = itertools.chain([streams], (f"{streams} ({i})" for i in itertools.count(2)))
@@ -157,13 +154,42 @@ def ledgers_and_budgets(metrics: Mapping[str, Any]) -> dict[str, tuple[Ledger, B
     return found
 
 
-def _values(row: Any) -> dict[str, Any]:
+def _told(row: Any) -> dict[str, Any]:
     """What was observed, by name; Spark Connect tells names and values apart."""
     found: dict[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
     if {*found} != {"values", "schema"}:
         return found
     names = [column["name"] for column in found["schema"]["fields"]]
     return dict(zip(names, found["values"], strict=True))
+
+
+def _values(streams: Sequence[str], told: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of all shards together, by name; None where no shard has told one."""
+    importance = [[number] for number in told["importance"]]
+    return (
+        _combined(_counted(streams), told["counts"])
+        | _combined(_SAMPLED, told["sampled"])
+        | _combined(("importance",), importance)
+        | _combined(_PACED, told["paced"])
+        | _combined(_SPILLED, told["spilled"])
+    )
+
+
+def _counted(streams: Sequence[str]) -> list[str]:
+    """What the counts of a shard are."""
+    fates = (f"{stream}.{fate}" for stream in streams for fate in FATES)
+    return [*TOTALS, *fates, *(f"shed by {policy}" for policy in SHED_BY)]
+
+
+def _combined(names: Sequence[str], shards: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The numbers of these names of all shards together; a shard may tell only the first ones."""
+    found: dict[str, Any] = {}
+    for place, name in enumerate(names):
+        told = [numbers[place] for numbers in shards if place < len(numbers)]
+        known = [number for number in told if number is not None]
+        combine = _COMBINED.get(name.rpartition(" ")[2], sum)
+        found[name] = combine(known) if known else None
+    return found
 
 
 def _ledger(values: Mapping[str, Any]) -> Ledger:

@@ -62,13 +62,14 @@ def use_rocksdb(session: SparkSession) -> None:
 _SPARING = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
 """Environment variables by which Arrow and the C library give back the memory of a large batch.
 Arrow's own allocators keep what one thread allocates and another frees, and the C library what lies
-between small objects, until a task ends. Memory of more bytes than the threshold is the system's,
-which clears it each time; values for the state store (`store.PART`) and blobs, each copied several
-times on its way to Java, stay below."""
+between small objects, until a task ends. Memory of more bytes than the first threshold is the
+system's, which clears it each time; so is what is free at the end beyond the second. Arrays of tens
+of thousands of rows, values for the state store and blobs stay below."""
 
 
 @contextlib.contextmanager

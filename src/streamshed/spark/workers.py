@@ -16,8 +16,9 @@ import pyarrow as pa
 
 AT_HAND: dict[str, Any] = {}
 """What this worker keeps from task to task, and gives up some time."""
-LARGE = 1 << 20
-"""Bytes of rows after which a task gives memory back."""
+LARGE = 16 << 20
+"""Bytes of rows after which a task gives memory back. The next task gets it anew, page by page,
+which took a third of the processor time of tasks of three megabytes."""
 _frozen: set[int] = set()
 """How many modules there were when this worker froze them."""
 
@@ -35,7 +36,7 @@ def end_task(moved: int) -> None:
     """Give memory that is free back to the system, if a task has moved so many bytes.
 
     Arrow and the C library keep it otherwise, and a worker idles with the memory of its largest
-    batch. After tasks of few rows there is nothing to give back.
+    batch. After smaller tasks there is little to give back.
     """
     if moved >= LARGE:
         pa.default_memory_pool().release_unused()

@@ -277,16 +277,19 @@ class _Told:
 
 def _told(streams: int) -> dict[str, Any]:
     """The progress of a batch with the accounts of so many streams."""
-    values: dict[str, Any] = dict.fromkeys([*TOTALS, *(f"shed by {by}" for by in SHED_BY)], 0)
-    values |= {f"s{number}.{fate}": 7 for number in range(streams) for fate in FATES}
-    values |= dict.fromkeys(("rate", "keys", "importance", "throttle", "capacity", "harvest"))
-    values["budget"] = None
+    names = [f"s{number}" for number in range(streams)]
+    fates = [7] * (streams * len(FATES))
+    told = {
+        "about": json.dumps({"streams": names, "rows": None, "bytes": None}),
+        "counts": [[0] * len(TOTALS) + fates + [0] * len(SHED_BY)],
+        **{what: [] for what in ("sampled", "importance", "paced", "spilled")},
+    }
     return {
         "batchId": 0,
         "timestamp": "2027-01-15T08:00:00.000Z",
         "numInputRows": streams,
         "durationMs": {"triggerExecution": 500},
-        "observedMetrics": {"streamshed 1: streams": values},
+        "observedMetrics": {"streamshed 1: streams": told},
     }
 
 

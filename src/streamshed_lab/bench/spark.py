@@ -5,7 +5,9 @@ a third or all passes in a batch. All contenders read the same files in one Spar
 other, except where a job's first batch is timed: there each has a process of its own. Times are
 medians over the second half of all batches, when the windows are full. Spark's own join holds rows
 for two windows, and needs more batches to come to rest. It runs at its best: changelog checkpoints,
-and on RocksDB the newest format of its state.
+and on RocksDB the newest format of its state. Python workers talk to Java through Unix domain
+sockets, as docs/deployment.md recommends; no contender but streamshed and the pipeline that does
+nothing has Python workers.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ _STORES = "org.apache.spark.sql.execution.streaming.state."
 ROCKSDB = _STORES + "RocksDBStateStoreProvider"
 MEMORY = _STORES + "HDFSBackedStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 
 OVER_OWN_BAR = {
@@ -121,6 +124,7 @@ def local_spark(folder: Path, progress: Progress) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
         .config(_CHANGELOG, "true")
+        .config(_UNIX_SOCKETS, "true")
         .config("spark.local.dir", str(folder / "local"))
         .getOrCreate()
     )
