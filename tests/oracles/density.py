@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from .lives import MOST_NAMED, Lives, State, bucket
-from .recurrence import FAST, SLOW, Recurrence
+from .recurrence import BURST, FAST, GAPS, SLOW, Recurrence
 from .rows import Key, Stream, Workload
 from .rules import MASK, Held, Random, Windows, draw, hash_of, mix
 
@@ -43,6 +43,10 @@ class Note:
     """Rows that came in this life, which tell the state where a column tells streams apart."""
     lost: set[int] = field(default_factory=set)
     returns: bool = False
+    heard: int = 0
+    """The bin of gaps until which its present silence was learned."""
+    opened: int = 0
+    """The bin of the gap that its present burst ended."""
 
 
 class Excitement:
@@ -236,8 +240,14 @@ class Density(Random):
             self.again += 1
             self.live_on(note, lane, moment)
         gap = (self.now() - note.last) / self.horizon
-        if returned and self.regarded():
-            self.learn(note, gap, lane)
+        if returned:
+            place = self.recurrence.bin(gap, self.horizon)
+            self.hear(note, place, lane)
+            if self.regarded():
+                self.excitement.learn(note, self.horizon, gap, lane)
+            if self.age(note) >= BURST * self.horizon:
+                note.first, note.opened = self.now(), place
+        note.heard = 0
         if note.returns:
             note.lanes.add(lane)
         fast, slow = single(math.exp(-gap / FAST)), single(math.exp(-gap / SLOW))
@@ -252,11 +262,16 @@ class Density(Random):
                 self.fresh_keys += 1.0
                 self.fresh_arrivals += expected
 
-    def learn(self, note: Note, gap: float, lane: int | None) -> None:
-        """After a gap the key has come to a stream, or to none."""
+    def hear(self, note: Note, until: int, lane: int | None) -> None:
+        """A key was silent until a bin of gaps, and has come to a stream then, or to none."""
         to_come = note.fast_to_come, note.slow_to_come
-        self.recurrence.learn(note.lanes, *to_come, gap, self.horizon, lane)
-        self.excitement.learn(note, self.horizon, gap, lane)
+        self.recurrence.hear(note.lanes, *to_come, note.heard, until, lane)
+        if lane is not None:
+            part = min(self.age(note) / (BURST * self.horizon), 1.0)
+            self.recurrence.come(
+                note.lanes, *to_come, [(until, part), (note.opened, 1.0 - part)], lane
+            )
+        note.heard = until
 
     def regarded(self) -> bool:
         """Whether a gap that ends now is learned from."""
@@ -333,9 +348,11 @@ class Density(Random):
         _, ghost = self.ghosts.pop(place)
         if not ghost.returns:
             self.leave(ghost)
-        elif self.regarded():
-            gap = min((self.now() - ghost.last) / self.horizon, float(PATIENCE))
-            self.learn(ghost, gap, None)
+            return
+        gap = (self.now() - ghost.last) / self.horizon
+        self.hear(ghost, self.recurrence.bin(gap, self.horizon) if gap < PATIENCE else GAPS, None)
+        if self.regarded():
+            self.excitement.learn(ghost, self.horizon, min(gap, float(PATIENCE)), None)
 
     def look_at(self, place: int) -> None:
         """Dismiss the ghost in a place if its time is over."""
@@ -363,6 +380,10 @@ class Density(Random):
 
     def find_anew(self) -> None:
         """Make of what was counted what is expected; forget now and then."""
+        for note in [*self.notes.values(), *(ghost for _, ghost in self.ghosts.values())]:
+            until = self.recurrence.bin((self.now() - note.last) / self.horizon, self.horizon)
+            if note.returns and until > note.heard:
+                self.hear(note, until, None)
         present = self.present()
         if self.lives.events or any(n != present[at] for at, n in self.lives.flow.items()):
             self.outlook = self.lives.outlook(present, self.worth)

@@ -589,8 +589,23 @@ class TestDensity:
 
 
 def _average(begin: float, fades: float) -> float:
-    """What is left of a count, on average over the next 0.03 windows."""
-    return fades * (math.exp(-begin / fades) - math.exp(-(begin + 0.03) / fades)) / 0.03
+    """What is left of a count: the most, on average over one of the times ahead.
+
+    As nothing was learned yet, what comes falls with a power of the end of the gap's bin.
+    """
+    ends = [2.0**bits / 4096 for bits in range(15)]
+
+    def mean(ahead: float) -> float:
+        edges = [begin, *(end for end in ends if begin < end < begin + ahead), begin + ahead]
+        parts = [
+            (0.1 / min(end for end in ends if end >= high)) ** 0.35
+            * fades
+            * (math.exp(-low / fades) - math.exp(-high / fades))
+            for low, high in pairwise(edges)
+        ]
+        return sum(parts) / ahead
+
+    return max(mean(ahead) for ahead in (0.03, 0.09, 0.27, 0.81))
 
 
 def _until(workload: Workload, time: int) -> Workload:

@@ -4,28 +4,56 @@ import math
 
 import pytest
 
-from oracles.recurrence import Recurrence
+from oracles.recurrence import GAPS, Recurrence
+
+BIN = 1 / 4096
+"""The first bins of gaps are a cell wide."""
+
+
+def _integral(fast: float, slow: float, since: float, until: float) -> float:
+    parts = fast * 0.3 * (math.exp(-since / 0.3) - math.exp(-until / 0.3))
+    return parts + slow * 3 * (math.exp(-since / 3) - math.exp(-until / 3))
 
 
 class TestRecurrence:
     """Factors of rates, on one gap."""
 
     def test_by_gap_and_by_streams(self) -> None:
-        """Expected is the integral over the part of the gap in each bin."""
+        """Expected is the integral over the bins that are over, and half of that of the last."""
         rule = Recurrence(2)
         assert rule.of_set({0}, 1) == 1.0
-        rule.learn({0}, [0.0, 4.0], [0.0, 2.0], 3 / 4096, 4095.0, 1)
-        ends = [0.0, 1 / 4096, 2 / 4096, 3 / 4096]
-        for place in range(3):
-            parts = 4.0 * 0.3 * (math.exp(-ends[place] / 0.3) - math.exp(-ends[place + 1] / 0.3))
-            parts += 2.0 * 3 * (math.exp(-ends[place] / 3) - math.exp(-ends[place + 1] / 3))
-            assert rule.expected["gap", 1, place] == pytest.approx(parts)
+        to_come = [0.0, 4.0], [0.0, 2.0]
+        rule.hear({0}, *to_come, 0, 2, 1)
+        rule.come({0}, *to_come, [(2, 0.25), (1, 0.75)], 1)
+        parts = [_integral(4.0, 2.0, place * BIN, (place + 1) * BIN) for place in range(2)]
+        parts.append(_integral(4.0, 2.0, 2 * BIN, 4 * BIN) / 2)
+        pace = rule.pace(6.0)
+        assert (rule.pace(0.0), pace, rule.pace(15.9), rule.pace(1e9)) == (0, 4, 4, 7)
         came = {at: number for at, number in rule.came.items() if number}
-        assert came == {("gap", 1, 2): 1.0, ("set", 1, frozenset({0})): 1.0}
-        expected = rule.expected["set", 1, frozenset({0})]
-        assert expected == pytest.approx(0.0044, rel=0.01)
+        assert came == {(1, pace, 1): 0.75, (1, pace, 2): 0.25}
+        for place, part in enumerate(parts):
+            assert rule.expected(1, pace, place) == pytest.approx(part)
+        at_first = [math.sqrt(0.1 / (2**place * BIN)) for place in range(3)]
+        expected = sum(part * factor**0.7 for part, factor in zip(parts, at_first, strict=True))
+        assert rule.expected_of_set[1, frozenset({0})] == pytest.approx(expected)
         rule.find_anew()
         assert rule.of_set({0}, 1) == pytest.approx(9 / (8 + expected))
-        # Young keys come more often now; who was silent for longer does not.
-        assert rule.rate(1, 1, 1.0, 0.0) > Recurrence(2).rate(1, 1, 1.0, 0.0)
-        assert rule.rate(1, 40, 1.0, 0.0) == Recurrence(2).rate(1, 40, 1.0, 0.0)
+        of_all = (0.75 + 0.5 * at_first[1]) / (parts[1] + 0.5)
+        assert rule.factors[1, 0, 1] == pytest.approx(of_all**0.7)
+        of_pace = (0.75 + 4 * of_all) / (parts[1] + 4)
+        assert rule.factors[1, pace, 1] == pytest.approx(of_pace**0.7)
+
+    def test_silence_is_learned_as_it_lasts(self) -> None:
+        """In parts it is the same as at once, and who is forgotten has passed all bins."""
+        at_once, in_parts = Recurrence(2), Recurrence(2)
+        at_once.hear({0}, [0.0, 4.0], [0.0, 2.0], 0, GAPS, None)
+        for since, until in ((0, 3), (3, 9), (9, GAPS)):
+            in_parts.hear({0}, [0.0, 4.0], [0.0, 2.0], since, until, None)
+        assert not any(at_once.came.values())
+        assert (in_parts.fast, in_parts.slow) == (at_once.fast, at_once.slow)
+        found = [rule.expected_of_set[1, frozenset({0})] for rule in (at_once, in_parts)]
+        assert found[0] == pytest.approx(found[1])
+        spent = sum(at_once.expected(1, at_once.pace(6.0), place) for place in range(GAPS))
+        assert spent == pytest.approx(_integral(4.0, 2.0, 0.0, 4.0))
+        at_once.find_anew()
+        assert at_once.of_set({0}, 1) < 1.0

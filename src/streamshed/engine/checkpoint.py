@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 12
+VERSION = 13
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
 TIME = "__time"

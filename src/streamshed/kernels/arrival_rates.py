@@ -13,7 +13,7 @@ from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import NONE
 from streamshed.kernels.key_states import MOST_NAMED, NO_BITS, ONE_BIT, named
 from streamshed.kernels.random import mix
-from streamshed.kernels.recurrence import COUNTS, FAST, SLOW, learn_recurrence
+from streamshed.kernels.recurrence import BURST, COUNTS, FAST, SLOW, gap_of, hear
 
 RIPENING = 0.5
 """Windows for which a key is taken to have been known before it came."""
@@ -49,8 +49,14 @@ def count_arrival(policy, core, key, lane, returned):  # type: ignore[no-untyped
     lanes, base, counts = core.settings.lanes, key * core.settings.lanes, policy.counts
     note = policy.notes[key]
     gap = (now(core) - note.last) / policy.horizon[0]
-    if returned == 1 and is_learned_from(policy):
-        learn_rates(policy, core, note, counts, base, lane, gap)
+    if returned == 1:
+        place = gap_of(policy, gap)
+        hear(policy, core, note, counts, base, lane, place)
+        if is_learned_from(policy):
+            learn_rates(policy, core, note, counts, base, lane, gap)
+        if now(core) - note.first >= BURST * policy.horizon[0]:
+            policy.notes[key].first, policy.notes[key].opened = now(core), place
+    policy.notes[key].heard = 0
     if note.returns == 1:
         policy.notes[key].lanes |= ONE_BIT << np.uint64(lane)
     fast, slow = np.float32(np.exp(-gap / FAST)), np.float32(np.exp(-gap / SLOW))
@@ -110,7 +116,6 @@ def is_learned_from(policy):  # type: ignore[no-untyped-def]
 def learn_rates(policy, core, note, counts, base, lane, gap):  # type: ignore[no-untyped-def]
     """Learn from the time since a key last came; lane: where it has come now, or NONE."""
     fit, lanes = policy.fit, core.settings.lanes
-    learn_recurrence(policy, core, note, counts, base, lane, gap)
     if lanes > MOST_NAMED:
         return
     ripe = ripeness(policy, note, note.last)

@@ -21,7 +21,7 @@ from streamshed.kernels.arrival_rates import (
     regress,
 )
 from streamshed.kernels.compiling import cold_kernel, kernel
-from streamshed.kernels.core import NONE, Field, Shape
+from streamshed.kernels.core import KEYS_USED, NONE, Field, Shape
 from streamshed.kernels.key_states import (
     NO_BITS,
     ONE_BIT,
@@ -44,14 +44,18 @@ from streamshed.kernels.life_table import (
 from streamshed.kernels.recurrence import (
     COUNTS,
     FAST,
+    GAP,
+    GAPS,
     SLOW,
+    fade_entries,
     find_recurrence,
     gap_entries,
-    groups_of,
+    gap_of,
     halve_recurrence,
+    hear,
     set_entries,
 )
-from streamshed.kernels.table import key_hash
+from streamshed.kernels.table import key_hash, key_lanes
 
 MEMORY = 4.0
 """Windows of silence after which a key is forgotten."""
@@ -74,11 +78,14 @@ NOTE = np.dtype(
     [
         ("begin", np.int64),  # since when the key is known
         ("last", np.int64),  # when it last came
-        ("first", np.int64),  # when the oldest row of its present life came
+        # When the oldest row of its present life came; if it returns, when its present burst began.
+        ("first", np.int64),
         # The lanes it came to in this life (if it returns: ever); with a single lane, how often.
         ("lanes", np.uint64),
         ("lost", np.uint64),  # the lanes that held it, or refused it, and do not hold it
-        ("returns", np.int32),  # 1 if it came to a lane again, or after its life was over
+        ("returns", np.int8),  # 1 if it came to a lane again, or after its life was over
+        ("opened", np.int8),  # the bin of the gap that its present burst ended
+        ("heard", np.int16),  # the bin of gaps until which its present silence was learned
         ("tag", np.uint32),  # of a ghost: the upper half of its hash
     ],
     align=True,
@@ -112,9 +119,9 @@ def history_layout(shape: Shape) -> dict[str, Field]:
         "outlook": once(states * AGES),
         "fit": once(fits_of(lanes)),
         "fresh": once(2),
-        "by_gap": once(gap_entries(lanes)),
+        "by_gap": Field("once", GAP, times=gap_entries(lanes), kept=True),
         "by_set": once(set_entries(lanes)),
-        "fade": once(2 * AGES * groups_of(lanes)),
+        "fade": once(fade_entries(lanes)),
         "scratch": once(scratch, kept=False),
         "horizon": once(2),
         "numbers": Field("once", np.int64, times=NUMBERS, kept=True),
@@ -144,6 +151,8 @@ def note_arrival(policy, core, key, lane, came, others):  # type: ignore[no-unty
         notes[key].lanes = bit
         notes[key].lost = NO_BITS
         notes[key].returns = 0
+        notes[key].opened = 0
+        notes[key].heard = 0
         base = COUNTS * key * lanes
         for i in range(base, base + COUNTS * lanes):
             policy.counts[i] = 0.0
@@ -261,11 +270,12 @@ def _dismiss(policy, core, place):  # type: ignore[no-untyped-def]
         return
     if ghost.returns == 0:
         leave_state(policy, core, ghost)
-    elif is_learned_from(policy):
-        gap = min((now(core) - ghost.last) / policy.horizon[0], MEMORY)
-        learn_rates(
-            policy, core, ghost, policy.ghost_counts, place * core.settings.lanes, NONE, gap
-        )
+    else:
+        gap, base = (now(core) - ghost.last) / policy.horizon[0], place * core.settings.lanes
+        until = gap_of(policy, gap) if gap < MEMORY else np.int64(GAPS)
+        hear(policy, core, ghost, policy.ghost_counts, base, NONE, until)
+        if is_learned_from(policy):
+            learn_rates(policy, core, ghost, policy.ghost_counts, base, NONE, min(gap, MEMORY))
     policy.ghosts[place].lost = NO_BITS
 
 
@@ -280,12 +290,34 @@ def _sweep(policy, core):  # type: ignore[no-untyped-def]
         _dismiss(policy, core, place)
 
 
+@kernel
+def _hear_silence(policy, core):  # type: ignore[no-untyped-def]
+    """Learn that keys have not come for so long."""
+    for key in range(core.numbers[KEYS_USED]):
+        if key_lanes(core, key) != NO_BITS:
+            _hear_one(policy, core, policy.notes, policy.counts, key)
+    for place in range(policy.ghosts.size):
+        if policy.ghosts[place].lost != NO_BITS:
+            _hear_one(policy, core, policy.ghosts, policy.ghost_counts, place)
+
+
+@kernel
+def _hear_one(policy, core, notes, counts, at):  # type: ignore[no-untyped-def]
+    if notes[at].returns == 1:
+        until = gap_of(policy, (now(core) - notes[at].last) / policy.horizon[0])
+        if until > notes[at].heard:
+            hear(policy, core, notes[at], counts, at * core.settings.lanes, NONE, until)
+            notes[at].heard = until
+
+
 @cold_kernel
 def learn(policy, core):  # type: ignore[no-untyped-def]
     """Make of what was noted what is expected; and forget, now and then."""
     numbers = policy.numbers
-    find_recurrence(policy, core)
-    regress(policy, core)
+    if policy.fresh[0] > 0.0:  # as long as no key returned, there is nothing to be learned of them
+        _hear_silence(policy, core)
+        find_recurrence(policy, core)
+        regress(policy, core)
     look_forward(policy, core)
     if numbers[NEXT_LOOK] == 0:
         numbers[SINCE] = now(core)

@@ -24,7 +24,7 @@ from streamshed.kernels.key_states import NO_BITS, ONE_BIT, state_of
 from streamshed.kernels.lanes import oldest_of_pool
 from streamshed.kernels.pool_rows import add_member, drop_member, member_layout, put_member
 from streamshed.kernels.random import GOLDEN, draw, mix
-from streamshed.kernels.recurrence import COUNTS, factor_of_set, group_of
+from streamshed.kernels.recurrence import COUNTS, factor_of_set, pace_of
 from streamshed.kernels.table import (
     find_key,
     home_shift,
@@ -73,9 +73,9 @@ class DensityState(NamedTuple):
     outlook: npt.NDArray[Any]  # by (state, age): the density of keys that do not return
     fit: npt.NDArray[Any]  # sums of products of counts, of counts and arrivals; weights
     fresh: npt.NDArray[Any]  # keys that began to return, and what was expected of them
-    by_gap: npt.NDArray[Any]  # by (lane, gap): arrivals, how many were expected, and a factor
+    by_gap: npt.NDArray[Any]  # by (lane, pace, gap): arrivals, how many were expected, a factor
     by_set: npt.NDArray[Any]  # by (lane, state): the same
-    fade: npt.NDArray[Any]  # by (lane, age): what is left of fast and slow counts
+    fade: npt.NDArray[Any]  # by (lane, pace, age): what is left of fast and slow counts
     scratch: npt.NDArray[Any]
     horizon: npt.NDArray[Any]
     numbers: npt.NDArray[Any]
@@ -152,8 +152,9 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
     for other in range(lanes):
         if other != lane:
             i = COUNTS * (base + other)
-            fade = 2 * AGES * group_of(core, other) + gap
-            rate = counts[i + 2] * policy.fade[fade] + counts[i + 3] * policy.fade[fade + AGES]
+            fast, slow = counts[i + 2], counts[i + 3]
+            fade = 2 * (AGES * pace_of(core, other, fast + slow) + gap)
+            rate = fast * policy.fade[fade] + slow * policy.fade[fade + 1]
             rate *= factor_of_set(policy, core, note, other)
             rows = np.float64(policy.stored[base + other])
             if core.pools[pool_of(core, other)].budget >= BOUNDLESS:
