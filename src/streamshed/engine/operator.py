@@ -56,7 +56,7 @@ from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.observe.estimator import LossEstimator, is_estimated
 from streamshed.engine.observe.hooks import NotEstimated
 from streamshed.engine.observe.tallies import Estimator
-from streamshed.engine.payload import Payload, Places
+from streamshed.engine.payload import Payload, Places, warm_gathering
 from streamshed.engine.restore import (
     CORE,
     POLICY,
@@ -220,6 +220,7 @@ class Operator:
         link_unused(self.core)
         evict_to_budget(self.core, self.matcher.quiet, self.state)
         advance(self.core, self.matcher.quiet, self.state, NO_NUMBERS)
+        warm_gathering()
         seal(self)
 
     # -- what comes in ---------------------------------------------------------------------------
