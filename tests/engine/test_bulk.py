@@ -110,6 +110,24 @@ def test_replay_joins_tables_in_bulk():
     assert pa.Table.from_batches(said.replay_batches(a=rows, b=rows, c=rows)).equals(at_once.table)
 
 
+def test_the_next_join_takes_the_memory_of_the_last_unless_it_is_much(monkeypatch):
+    rows = pa.table({"k": [i % 50 for i in range(3_000)], "ts": range(3_000)})
+    said = join("a", "b").on("k").within(100, time="ts")
+    first = said.replay(a=rows, b=rows).table
+    wider = join("a", "b", "c").on("k").within(100, time="ts")
+    looped = wider.replay(a=rows, b=rows, c=rows, order="arrival").table
+    assert wider.replay(a=rows, b=rows, c=rows).table.equals(looped)  # more rows: others
+    assert said.replay(a=rows, b=rows).table.equals(first)
+    (left,) = bulk._SPARE
+    arrays = {name: array.ctypes.data for name, array in left.items()}
+    assert said.replay(a=rows, b=rows).table.equals(first)
+    (left,) = bulk._SPARE
+    assert {name: array.ctypes.data for name, array in left.items()} == arrays
+    monkeypatch.setattr(bulk, "SPARE_BYTES", 1_000)
+    said.replay(a=rows, b=rows)
+    assert not bulk._SPARE
+
+
 def test_rows_of_one_key_make_more_results_than_a_block_holds():
     rows = pa.table({"k": [1] * 120, "ts": range(120)})
     said = join("a", "b", "c").on("k").within(120, time="ts")

@@ -16,8 +16,11 @@ import numba
 import numpy as np
 import pytest
 
+from streamshed.engine.loop import run
 from streamshed.kernels import cache, codegen, kernel_files
 from streamshed.kernels.compiling import compiled_for, kernel, loop
+from streamshed.policies.base import NoState
+from streamshed.policies.oldest import OldestState
 
 VALUES = np.arange(5)
 
@@ -390,8 +393,16 @@ def test_what_takes_long_to_compile_is_said_once(folder, monkeypatch, caplog):
         fresh()(VALUES)
         fresh()(VALUES.astype(float))
     assert [record.message for record in caplog.records] == [
-        f"compiling kernels for a test: once; kept in {folder}"
+        f"no compiled kernels for a test were found; compiling them: once; kept in {folder}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "purpose"), [(OldestState, "loop.run with oldest"), (NoState, "loop.run")]
+)
+def test_what_is_said_names_the_policy_if_there_is_one(state, purpose):
+    kind = numba.types.NamedTuple([numba.int64] * len(state._fields), state)
+    assert cache._purpose(run.py_func, [kind]) == purpose
 
 
 def test_nothing_is_said_to_whom_it_is_too_much(folder, monkeypatch, caplog):

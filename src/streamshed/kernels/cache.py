@@ -368,13 +368,14 @@ class _Notice(event.Listener):  # type: ignore[misc]
             self.said = True
             folder = writable_folder()
             where = f"once; kept in {folder}" if folder else "for this process alone"
-            _log.warning("compiling kernels for %s: %s", what, where)
+            _log.warning("no compiled kernels for %s were found; compiling them: %s", what, where)
 
 
 def _purpose(function: Callable[..., Any], kinds: Iterable[Any]) -> str:
-    """What a driver is compiled for, as far as its types tell: "keyed_loop.run with density"."""
+    """What a driver is compiled for, as far as its types tell: "loop.run with density"."""
     modules = dict.fromkeys(part.__module__ for part in parts(kinds))
     policies = [name.rpartition(".")[2] for name in modules if ".policies." in name]
+    policies = [policy for policy in policies if policy != "base"]  # of joins that shed nothing
     return f"{_short(function)}{' with ' if policies else ''}{', '.join(policies)}"
 
 

@@ -27,9 +27,9 @@ from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
     entry_of,
-    known_standing,
     ranks_values,
-    value_changed,
+    standing_of,
+    value_lowered,
     value_removed,
 )
 
@@ -106,8 +106,8 @@ def _standing(core, key):  # type: ignore[no-untyped-def]
     return key_per_byte(core, np.float64(key_count(core, key)), key, 0, 0)
 
 
-@implements(known_standing, FrequencyState)
-def _known_standing(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(standing_of, FrequencyState)
+def _standing_of(policy, core, row):  # type: ignore[no-untyped-def]
     if policy.by_window[0] == 0:
         return policy.standing.dtype.type(_standing(core, core.rows[row].key))
     return policy.standing[entry_of(core, row)]
@@ -132,7 +132,8 @@ def _enter(policy, core, row):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     if policy.by_window[0] == 0:
         enter_value(policy, core, row, _standing(core, key))
-        value_changed(policy, core, key, _standing(core, key))
+        if core.key_size.size > 0:  # a large row lowers what the others promise for each byte
+            value_lowered(policy, core, key, _standing(core, key))
         return
     enter_value(policy, core, row, 0.0)
     entry = entry_of(core, row)
@@ -151,7 +152,7 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     key, entry = core.rows[row].key, entry_of(core, row)
     value_removed(policy, core, row)
     if policy.by_window[0] == 0:
-        value_changed(policy, core, key, _standing(core, key))
+        value_lowered(policy, core, key, _standing(core, key))
     elif entry != NONE:
         policy.standing[entry] -= 1
         heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)

@@ -16,10 +16,10 @@ from streamshed.kernels.table import find_key, home_shift, key_count, key_per_by
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
-    known_standing,
     ranks_values,
-    value_changed,
+    standing_of,
     value_inserted,
+    value_lowered,
     value_removed,
 )
 
@@ -73,11 +73,11 @@ def _standing(policy, core, key):  # type: ignore[no-untyped-def]
 def _bytes_changed(policy, core, key):  # type: ignore[no-untyped-def]
     """Where the budget is in bytes, a key stands by those of its rows too."""
     if core.key_size.size > 0:
-        value_changed(policy, core, key, _standing(policy, core, key))
+        value_lowered(policy, core, key, _standing(policy, core, key))
 
 
-@implements(known_standing, OutputState)
-def _known_standing(policy, core, row):  # type: ignore[no-untyped-def]
+@implements(standing_of, OutputState)
+def _standing_of(policy, core, row):  # type: ignore[no-untyped-def]
     return policy.standing.dtype.type(_standing(policy, core, core.rows[row].key))
 
 
@@ -107,7 +107,6 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
 def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     if policy.made[key] < MOST:
         policy.made[key] += 1
-        value_changed(policy, core, key, _standing(policy, core, key))
 
 
 @implements(hooks.mark, OutputState)

@@ -5,6 +5,9 @@ in a lane stands for it there, so that all that the heap knows is kept by row: a
 lane would be empty for the most part. Where values hardly repeat, most keys stand equal, and then
 the papers' baselines behave like a random selection. So a few rows are drawn first, and the first
 of a lowest-standing key leaves; only if none is met does the heap say whose turn it is.
+
+The heap may know a key as lower than it stands: only what comes to its top is found anew, and most
+keys leave before they do. So a key that rises costs nothing; one that falls rises in the heap.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class ValuePolicy(Policy):
             "items": Field("held", np.int32, None),
             "place": Field("row", np.int32, NONE),
             "sizes": Field("pool", np.int64),
-            "standing": Field("row", standing, None),  # the key's statistic, known to the heap
+            "standing": Field("row", standing, None),  # of the key, or less: known to the heap
             "lot": Field("row", np.uint16, None),  # the highest bits of its number among equals
         } | member_layout()
 
@@ -52,18 +55,30 @@ def entry_of(core, row):  # type: ignore[no-untyped-def]
 
 
 @hook
-def known_standing(policy, core, row):  # type: ignore[no-untyped-def]
-    """The statistic of a row's key as the heap knows it: where a key has one, without a search."""
-    return policy.standing[entry_of(core, row)]
+def standing_of(policy, core, row):  # type: ignore[no-untyped-def]
+    """The statistic of a row's key at present."""
+    return 0.0
+
+
+@kernel
+def _known_top(policy, core, pool):  # type: ignore[no-untyped-def]
+    """The row that stands first in the heap of a pool, by what its key stands at present."""
+    while True:
+        top = heap_top(policy, pool)
+        standing = standing_of(policy, core, top)
+        if policy.standing[top] == standing:
+            return top
+        policy.standing[top] = standing
+        heap_restore(policy, core, pool, top)
 
 
 def _lowest(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     """A row of a lowest-standing key of a pool."""
-    top = heap_top(policy, pool)
+    top = _known_top(policy, core, pool)
     word = draw(core.settings.seed, arrival)
     for _ in range(TRIES):
         row = drawn_member(policy, pool, word)
-        if known_standing(policy, core, row) == policy.standing[top]:
+        if standing_of(policy, core, row) == policy.standing[top]:
             return row
         word = mix(word + GOLDEN)
     return core.rows[top].newer  # the ring goes on from the newest to the oldest
@@ -116,8 +131,8 @@ def _stand_in(policy, pool, row, other):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def value_changed(policy, core, key, standing):  # type: ignore[no-untyped-def]
-    """Tell every entry of a key its new standing, one after the other.
+def value_lowered(policy, core, key, standing):  # type: ignore[no-untyped-def]
+    """Tell the entries of a key that knew it as higher its standing, one after the other.
 
     One after the other, because entries of one key may share a heap, and a heap can be put right
     only while a single item of it is out of place.
@@ -128,7 +143,7 @@ def value_changed(policy, core, key, standing):  # type: ignore[no-untyped-def]
         lane = np.int64(trailing_zeros(lanes))
         lanes &= lanes - np.uint64(1)
         entry = key_head(core, key, lane)
-        if policy.place[entry] != NONE and policy.standing[entry] != known:
+        if policy.place[entry] != NONE and policy.standing[entry] > known:
             policy.standing[entry] = known
             heap_restore(policy, core, pool_of(core, lane), entry)
 

@@ -205,7 +205,18 @@ def headlines(runs: Iterable[Run]) -> str:
     ]
     if not lines:
         return "The runs that this table quotes are not stored yet."
-    return "\n".join(["| what | measured | by |", "|---|---|---|", *lines])
+    return "\n".join(["| what | measured | by |", "|---|---|---|", *lines, _claims()])
+
+
+def _claims() -> str:
+    """How many claims of the papers hold, as a line of the same table."""
+    page = lab_module("streamshed_lab.experiments.page")
+    found = [page.Tally(**paper["tally"]) for paper in page.stored_verdicts().values()]
+    claims, plain, best = (sum(getattr(t, n) for t in found) for n in ("claims", "plain", "best"))
+    return (
+        "| claims of five papers that hold as first read, and in the best single reading of each "
+        f"| {plain} and {best} of {claims} | `streamshed reproduce --stored` |"
+    )
 
 
 def _derive(page: Path, run: Run) -> None:

@@ -3,7 +3,7 @@
 Figures of the run take the place of those that were kept before; figures that were not run stay as
 they are, with their own commits and dates. A quick run takes the place of a full one only if it has
 claims, or readings of them, that the full one has not. Then docs/papers.md is written from what is
-kept, and the table of docs/network.md.
+kept, and the tables of docs/network.md; `python -m streamshed_lab.bench.page` writes the README.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _HEAD = """# The papers' claims
 What the five papers say, and what became of it here. A *reading* answers what a paper leaves open
 (how far apart a key's rows are, which rows a statistic counts, what a queue ranks by); a claim
 holds under a reading if it holds in every cell of the paper's figure. Numbers agree within a
-tolerance on both sides: "up to 65 %" is not confirmed by 561 %. The best single reading is the one
+tolerance on both sides: "up to 65 %" is not confirmed by 561 %. Significantly, much and by far ask
+for more than a fifth, within which results count as alike. The best single reading is the one
 under which most claims of a paper hold at once; *as first read* is how we read the paper before
 others were tried. A claim that holds under some readings only says which answers it needs, and one
 that holds under none which were tried.
@@ -36,7 +37,8 @@ To keep a run: `python -m streamshed_lab.experiments.keeping results/verdicts.js
 `src/streamshed_lab/verdicts.json`, which has each claim with its readings, cells, numbers,
 tolerances and reasons, and writes this page; `streamshed reproduce --stored` prints the tables
 below. The last column says how many figures were run, and how many of these quickly: with fewer
-seeds and settings. Take the verdicts of quick runs as leads.
+seeds and settings. Take the verdicts of quick runs as leads, and also those that judge times of a
+machine on which other processes ran, which are marked.
 
 """
 

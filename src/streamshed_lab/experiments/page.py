@@ -29,9 +29,14 @@ COUNTS = (
 """The columns of how many claims of each paper hold."""
 COLUMNS = 3
 """Panels of a chart side by side."""
+TICKS = 8
+"""Places along the bottom of a chart, of which each has its own tick."""
+CROWDED = 8.0
+"""By how many times more the exact result is than all others, from which on y is logarithmic."""
 
 _STYLE = """<style>
 .verdicts { width: 100%; }
+.counts td:nth-child(6) { white-space: nowrap; }
 .verdicts td, .verdicts thead th { text-align: left; vertical-align: top; white-space: normal; }
 .claims { table-layout: fixed; } .claims .scroll { font-size: .85rem; }
 .claims th:nth-child(1) { width: 26%; } .claims th:nth-child(2) { width: 18%; }
@@ -127,8 +132,10 @@ def verdicts_markdown(told: Record) -> str:
     parts = [markdown_table(COUNTS, counts)]
     for paper in told.values():
         rows = [
-            [_figure_name(claim.figure), _one_line(claim.says), _one_line(_verdict(claim))]
-            for claim in _claims(paper["figures"])
+            [_figure_name(claim.figure), _one_line(claim.says), _one_line(_verdict(claim) + busy)]
+            for figure in paper["figures"]
+            for busy in [" (times of a busy machine)" if figure.get("busy") else ""]
+            for claim in _claims([figure])
         ]
         parts += ["", f"## {paper['title']}", "", markdown_table(["figure", "claim", "here"], rows)]
     return "\n".join(parts) + "\n"
@@ -177,7 +184,7 @@ def write_page(
                 html.escape(_made_at(figures, len(papers[name].figures))),
             ]
         )
-    parts.append(_table(COUNTS, counts))
+    parts.append(_table(COUNTS, counts, "verdicts counts"))
     for name, figures in records.items():
         parts.append(Markup(f'<h2 id="{name}">{html.escape(papers[name].title)}</h2>'))
         if docs := papers[name].about:
@@ -191,7 +198,7 @@ def write_page(
 def _figure_parts(figure: Record) -> list[Part]:
     title = f"{_figure_name(figure['figure'])}. {figure['about']}"
     parts: list[Part] = [Markup(f"<h3>{html.escape(title)}</h3>")]
-    parts += [_chart(title, chart) for chart in figure["charts"]]
+    parts += [chart(title, one) for one in figure["charts"]]
     rows, last = [], ""
     for told in figure["claims"]:
         claim = Claim.from_json(told)
@@ -217,7 +224,8 @@ def _figure_parts(figure: Record) -> list[Part]:
     scale = ", ".join(f"{name} {_short(value)}" for name, value in figure["scale"].items())
     ran = f"{figure['date']}, commit {figure['commit']}, {figure['seconds']:g} s"
     ran += f" ({figure['processor']:g} s of processor time)"
-    ran += f", {figure['machine']}{', quick' if figure['quick'] else ''}. {scale}"
+    ran += f", {figure['machine']}{', quick' if figure['quick'] else ''}"
+    ran += f"{', on a busy machine: take times as leads' if figure.get('busy') else ''}. {scale}"
     parts.append(Markup(f'<p class="about">{html.escape(ran)}</p>'))
     return parts
 
@@ -241,62 +249,122 @@ def _limit(limit: float | None) -> str:
     return "any" if limit is None else f"{limit:.3g}"
 
 
-def _chart(title: str, chart: Mapping[str, Any]) -> alt.TopLevelMixin:
-    """Lines with error bars, the exact result dashed, the paper's numbers as crosses."""
-    rows = chart["rows"]
-    numeric = all(isinstance(row["x"], int | float) for row in rows)
-    scale = alt.Scale(type="symlog") if chart["log"] else alt.Scale(zero=True)
-    many = list(dict.fromkeys(row["panel"] for row in rows if row["panel"]))
-    width = 220 if many else 480
-    kind: Literal["quantitative", "ordinal"] = "quantitative" if numeric else "ordinal"
-    axis = alt.Axis(tickCount=5, labelOverlap=True)
-    x = alt.X("x", type=kind, title=chart["x"], axis=axis if numeric else alt.Axis(labelAngle=0))
-    x = x.scale(zero=False) if numeric else x.sort(None)
-    y = alt.Y("y:Q", title=chart["y"], scale=scale)
+def chart(title: str, drawing: Mapping[str, Any]) -> alt.TopLevelMixin:
+    """Draw lines with error bars, the exact result dashed, the paper's numbers as crosses."""
+    rows, scale = drawing["rows"], _scale(drawing)
     lines = list(dict.fromkeys(row["line"] for row in rows))
     chosen = alt.selection_point(fields=["line"], bind="legend")
     color = alt.Color("line:N", title=None, scale=_colors(lines), legend=_LEGEND)
-    base = alt.Chart().encode(
-        x=x, color=color, opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12))
-    )
-    told = [alt.Tooltip("line:N"), alt.Tooltip("x", type=kind, title=chart["x"])]
-    told += [alt.Tooltip("y:Q", title=chart["y"], format=",.4~g"), alt.Tooltip("deviation:Q")]
-    drawn = base.transform_filter("datum.kind != 'paper'")
-    dash = alt.StrokeDash(
-        "kind:N", legend=None, scale=alt.Scale(domain=["measured", "exact"], range=[[1, 0], [6, 4]])
-    )
-    layers = [drawn.mark_line(point=True).encode(y=y, strokeDash=dash, tooltip=told)]
-    if any(row["deviation"] > 0 for row in rows):
-        spread = drawn.transform_filter("datum.deviation > 0").transform_calculate(
-            low="datum.y - datum.deviation", high="datum.y + datum.deviation"
-        )
-        layers.append(
-            spread.mark_rule().encode(y=alt.Y("low:Q", title=chart["y"], scale=scale), y2="high:Q")
-        )
-    if any(row["kind"] == "paper" for row in rows):
-        said = base.transform_filter("datum.kind == 'paper'")
-        crosses = said.mark_point(shape="cross", size=160, filled=True)
-        layers.append(crosses.encode(y=y, tooltip=told))
-    layered = alt.layer(*layers).properties(width=width, height=200)
-    data = alt.InlineData(rows)
-    if many:
-        facet = alt.Facet("panel:N", title=None, sort=many)
-        picture: Any = layered.facet(facet=facet, columns=COLUMNS, data=data)
-        picture = picture.resolve_scale(y="independent").resolve_axis(x="independent")
-    else:
-        picture = layered.properties(data=data)
-    heading = alt.Title(title, subtitle=_subtitle({row["kind"] for row in rows}))
-    described = f"{title} {chart['y']} by {chart['x']}: {', '.join(lines)}."
+    faded = alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12))
+    base = alt.Chart().encode(x=_x(drawing), color=color, opacity=faded)
+    picture = _in_panels(alt.layer(*_layers(base, drawing, lines, scale)), rows)
+    heading = alt.Title(title, subtitle=_subtitle(rows, scale))
+    described = f"{title} {drawing['y']} by {drawing['x']}: {', '.join(lines)}."
     picture = picture.add_params(chosen).properties(title=heading, description=described)
     shown: alt.TopLevelMixin = picture.configure_axis(gridOpacity=0.3)
     return shown
 
 
-def _subtitle(kinds: set[str]) -> str:
+def _kind(rows: Sequence[Mapping[str, Any]]) -> Literal["quantitative", "ordinal"]:
+    """Whether the bottom of a chart has numbers or names."""
+    numbers = all(isinstance(row["x"], int | float) for row in rows)
+    return "quantitative" if numbers else "ordinal"
+
+
+def _x(drawing: Mapping[str, Any]) -> alt.X:
+    """The bottom of a chart, with a tick at each place if there are few."""
+    rows = drawing["rows"]
+    kind = _kind(rows)
+    x = alt.X("x", type=kind, title=drawing["x"])
+    if kind == "ordinal":
+        return x.axis(labelAngle=0).sort(None)
+    places = sorted({row["x"] for row in rows})
+    ticks: dict[str, Any] = {"values": places} if len(places) <= TICKS else {"tickCount": 5}
+    return x.axis(**ticks, format=",.4~r", labelOverlap=True).scale(zero=False)
+
+
+def _layers(
+    base: alt.Chart, drawing: Mapping[str, Any], lines: Sequence[str], scale: alt.Scale
+) -> list[alt.Chart]:
+    """The lines of a chart, its error bars and its crosses."""
+    rows = drawing["rows"]
+    large = max(row["y"] for row in rows) >= 1e6
+    axis = alt.Axis(format="~s") if large else alt.Axis()  # in millions, as 250M
+    y = alt.Y("y:Q", title=drawing["y"], scale=scale, axis=axis)
+    told = [alt.Tooltip("line:N"), alt.Tooltip("x", type=_kind(rows), title=drawing["x"])]
+    told += [alt.Tooltip("y:Q", title=drawing["y"], format=",.4~g"), alt.Tooltip("deviation:Q")]
+    drawn = base.transform_filter("datum.kind != 'paper'")
+    dash = alt.StrokeDash(
+        "kind:N", legend=None, scale=alt.Scale(domain=["measured", "exact"], range=[[1, 0], [6, 4]])
+    )
+    # Of lines that coincide the later ones are thinner, so that all of them are seen.
+    widths = alt.Scale(domain=sorted(lines, key=lambda line: line == "exact"), range=[3.2, 1.6])
+    width = alt.StrokeWidth("line:N", legend=None, scale=widths)
+    layers = [
+        drawn.mark_line(point=True).encode(y=y, strokeDash=dash, strokeWidth=width, tooltip=told)
+    ]
+    if any(row["deviation"] > 0 for row in rows):
+        # Where a logarithm is drawn, a bar that goes below 0 ends at a hundredth of its value.
+        end = "datum.y - datum.deviation"
+        end = f"max({end}, datum.y / 100)" if _is_logarithmic(scale) else end
+        spread = drawn.transform_filter("datum.deviation > 0").transform_calculate(
+            low=end, high="datum.y + datum.deviation"
+        )
+        low = alt.Y("low:Q", title=drawing["y"], scale=scale, axis=axis)
+        layers.append(spread.mark_rule().encode(y=low, y2="high:Q"))
+    if any(row["kind"] == "paper" for row in rows):
+        said = base.transform_filter("datum.kind == 'paper'")
+        crosses = said.mark_point(shape="cross", size=160, filled=True)
+        layers.append(crosses.encode(y=y, tooltip=told))
+    return layers
+
+
+def _in_panels(layered: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """A chart, or small multiples of it, each with a y of its own, and an x if places differ."""
+    data = alt.InlineData(list(rows))
+    panels = list(dict.fromkeys(row["panel"] for row in rows if row["panel"]))
+    if not panels:
+        return layered.properties(width=480, height=200, data=data)
+    words = alt.Header(labelExpr="split(datum.value, ', ')", labelLimit=0, labelLineHeight=12)
+    facet = alt.Facet("panel:N", title=None, sort=panels, header=words)
+    small = layered.properties(width=220, height=200)
+    picture = small.facet(facet=facet, columns=COLUMNS, data=data)
+    places = {frozenset(row["x"] for row in rows if row["panel"] == one) for one in panels}
+    own: Literal["independent", "shared"] = "independent" if len(places) > 1 else "shared"
+    return picture.resolve_scale(x=own, y="independent").resolve_axis(x="independent")
+
+
+def _scale(drawing: Mapping[str, Any]) -> alt.Scale:
+    """The scale of y.
+
+    It is logarithmic if that was asked for, or if the exact result would leave no room for all
+    others. Otherwise it begins with 0, unless all values are far from it.
+    """
+    rows = drawing["rows"]
+    values = [row["y"] for row in rows]
+    by_panel: dict[str, dict[bool, float]] = {}
+    for row in rows:
+        most = by_panel.setdefault(row["panel"], {True: 0.0, False: 0.0})
+        is_exact = row["kind"] == "exact"
+        most[is_exact] = max(most[is_exact], row["y"])
+    crowded = any(most[True] > CROWDED * most[False] for most in by_panel.values())
+    if drawing["log"] or crowded:
+        return alt.Scale(type="log" if min(values) > 0 else "symlog")
+    return alt.Scale(zero=min(values) < max(values) / 2)
+
+
+def _is_logarithmic(scale: alt.Scale) -> bool:
+    return "type" in scale.to_dict()
+
+
+def _subtitle(rows: Sequence[Mapping[str, Any]], scale: alt.Scale) -> str:
     """How a chart is read."""
+    kinds = {row["kind"] for row in rows}
     told = ["Click a name to see its line alone."]
     told += ["Dashed: the exact result."] if "exact" in kinds else []
     told += ["Crosses: the paper's numbers."] if "paper" in kinds else []
+    told += ["Logarithmic."] if _is_logarithmic(scale) else []
+    told += ["Bars: standard deviation."] if any(row["deviation"] > 0 for row in rows) else []
     return " ".join(told)
 
 

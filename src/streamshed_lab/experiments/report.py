@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -159,7 +160,10 @@ class Report:
         """
         points: list[Row] = []
         for row in rows:
-            panel = ", ".join(f"{name.replace('_', ' ')} {_shown(row[name])}" for name in panels)
+            panel = ", ".join(
+                f"{name.replace('_', ' ')} {_shown(row[name])}{UNITS.get(name, '')}"
+                for name in panels
+            )
             place = {"x": row[x], "panel": panel}
             points.append(
                 place
@@ -181,9 +185,13 @@ class Report:
         self.charts.append(Chart(points, label(x), label(y), log))
 
 
+UNITS = {"spread": " s"}
+"""Of columns that tell panels apart."""
 LABELS = {
     "cost": "cost of a comparison (times)",
     "alpha": "skew of the orders, α",
+    "churn": "part of the facts that is replaced",
+    "gain": "gain over no disk",
     "average": "relative error of windowed averages",
     "quartiles": "difference of quartiles (values)",
     "deviation": "deviation κ₃ of the third stream",
@@ -215,7 +223,7 @@ LABELS = {
     "streams": "streams",
     "throttle": "throttle z",
     "time": "time (s)",
-    "width": "width of the values",
+    "width": "variance, or standard deviation, of the values",
 }
 """Columns in words, with units."""
 
@@ -280,6 +288,7 @@ class Paper(Generic[Scale]):
         measured = commit()  # sources may change while it runs
         begin, worked = time.perf_counter(), time.process_time()
         claims = make(scale, report)
+        seconds, processor = time.perf_counter() - begin, time.process_time() - worked
         record = {
             "figure": figure,
             "about": (make.__doc__ or "").partition("\n")[0],
@@ -287,9 +296,10 @@ class Paper(Generic[Scale]):
             "digest": self._digest(figure, quick),
             "commit": measured,
             "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            "seconds": round(time.perf_counter() - begin, 1),
-            "processor": round(time.process_time() - worked, 1),
+            "seconds": round(seconds, 1),
+            "processor": round(processor, 1),
             "machine": machine(),
+            "busy": figure in self.timed and processor < ALONE * seconds,
             "scale": told,
             "claims": [claim.to_json() for claim in claims],
             "charts": [asdict(chart) for chart in report.charts],
@@ -334,6 +344,8 @@ def _figure(figure: str | int, figures: Iterable[str]) -> str:
     return name
 
 
+ALONE = 0.9
+"""The part of the time that a figure has the processor at least, if nothing runs beside it."""
 MEASURED = ("engine", "kernels", "policies", "plan")
 """Folders of the product that decide what a join makes, and how fast."""
 MEASURING = ("baselines", "network", "offline", "workloads")
@@ -374,8 +386,6 @@ def commit() -> str:
 
 def machine() -> str:
     """The machine and what runs on it, in a line."""
-    import os
-
     import numba
     import numpy as np
 

@@ -19,6 +19,9 @@ TOLERANCE = 0.25
 
 
 QUARTER = "A number agrees if it is off by at most a quarter, on either side."
+CLEARLY = 1.2
+"""By how many times more there must be of what a paper calls significantly, much or by far more:
+what differs by less than a fifth counts as alike."""
 
 
 class Number(NamedTuple):
@@ -139,7 +142,7 @@ class Claim:
         if held == len(self.outcomes):
             return "holds"
         if len(self.outcomes) > 1:
-            return f"holds under {held} of {len(self.outcomes)} readings"
+            return f"holds under {held or 'none'} of {len(self.outcomes)} readings"
         cells = self.outcomes[0].cells
         there = sum(cell.holds for cell in cells)
         return f"fails (holds in {there} of {len(cells)} cells)" if there else "fails"
@@ -156,11 +159,11 @@ class Claim:
             'tried: spread 5 or 9; orders 1 or 2'
         """
         held = [outcome for outcome in self.outcomes if outcome.holds]
-        if len(self.outcomes) == 1 or len(held) == len(self.outcomes):
+        if len(held) == len(self.outcomes):
             return ""
         answers = _answers(self.outcomes)
         if not held:
-            return "tried: " + _in_words(answers)
+            return "tried: " + (_in_words(answers) or "one reading only")
         needed = {
             name: among for name, among in _answers(held).items() if len(among) < len(answers[name])
         }

@@ -202,3 +202,15 @@ def test_the_plan_says_when_rows_are_taken():
     told = str(said.explain(TABLES))
     assert "rows are taken when the work for those before is done" in told
     assert "up to 20 rows of each stream wait" in told
+
+
+def test_by_the_clock_of_the_machine_rows_wait_in_the_same_queues():
+    join = CONDITION.within("8 seconds", time="time", clock="max").select("time")
+    join = join.throttle(cpu=1e-6, every="2 seconds", part="1 second")
+    ledger = join.queue(rows=20, per="stream").count(TABLES)
+    assert ledger.capacity is not None  # measured
+    assert (ledger.throttle or 1) < 1
+    for stream in ledger.streams.values():
+        assert stream.shed > 0
+        assert stream.queued <= 20
+        assert stream.arrived == stream.stored + stream.expired + stream.shed + stream.queued

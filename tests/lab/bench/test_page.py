@@ -86,7 +86,7 @@ def test_a_run_goes_to_the_readme_and_to_the_page_of_scale(tmp_path):
     readme = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "rows held | 2,000,000 rows/s | `streamshed bench scale --json` |" in readme
     page = (docs / "scale.md").read_text(encoding="utf-8")
-    assert "old" not in page + readme
+    assert "\nold\n" not in page + readme
     assert page.count("after") == 2
     # 0.4 s for a batch and 0.1 s for a shard, so 0.2 s of a core; 100,000 rows a second and core.
     assert "A batch costs 0.40 s, and 100 ms more for each shard" in page

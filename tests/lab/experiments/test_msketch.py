@@ -40,7 +40,8 @@ def test_policies_are_compared_by_means_and_seed_by_seed():
     compared = Compared(runs, "memory")
     assert compared.means() == {(1, "a"): 10, (1, "b"): 8}
     assert compared.won(1, "a", "b") == "1 of 2 seeds"
-    assert compared.beats("2", "a beats b", [("a", "b")]).holds
+    assert [*compared.more([("a", "b")]).values()] == [True]
+    assert [*compared.more([("a", "b")], times=1.25).values()] == [False]
     assert [*compared.alike([("a", "b")]).values()] == [False]
 
 

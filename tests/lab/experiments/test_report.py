@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
@@ -88,6 +89,7 @@ def test_a_claim_names_the_readings_that_it_needs():
     assert CLAIMS[0].readings == ""
     assert CLAIMS[1].readings == "with spread near"
     assert judge("8", "x", "y", {NEAR: False, FAR: False}).readings == "tried: spread near or far"
+    assert judge("8", "x", "y", {"a": False}).readings == "tried: one reading only"
 
 
 def test_claims_are_read_back_as_written():
@@ -138,6 +140,44 @@ def test_parts_of_a_figure_are_made_as_one(tmp_path, paper):
     assert len(paper.run(tmp_path, figures=["5a", "5b", 5])) == len(CLAIMS)
     with pytest.raises(StreamshedError, match="no figure '12' to reproduce; there are '5'"):
         paper.run(tmp_path, figures=["12"])
+
+
+def test_times_of_a_busy_machine_are_marked(tmp_path):
+    def waits(scale, report):
+        """Times, while others have the processor."""
+        time.sleep(0.1)
+        return CLAIMS
+
+    timed = Paper("Timed", {"5": waits}, 1, 1, timed=frozenset({"5"}))
+    record = timed.record("5", tmp_path / "a")
+    assert record["busy"]
+    told = page.verdicts({"a": [record]}, {"a": timed})
+    assert "| Figure 5 | a beats b | holds (times of a busy machine) |" in (
+        page.verdicts_markdown(told)
+    )
+    page.write_page(tmp_path / "report.html", {"a": [record]}, {"a": timed})
+    assert "on a busy machine" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not Paper("Not timed", {"5": waits}, 1, 1).record("5", tmp_path / "b")["busy"]
+
+
+@pytest.mark.parametrize(
+    ("values", "exact", "scale"),
+    [
+        ((10.0, 40.0), 50.0, {"zero": True}),
+        ((0.93, 0.99), 1.0, {"zero": False}),  # else no line could be told from another
+        ((10.0, 40.0), 400.0, {"type": "log"}),  # else all but the exact result would be flat
+        ((0.0, 40.0), 400.0, {"type": "symlog"}),
+    ],
+)
+def test_the_scale_of_a_chart_lets_every_line_be_seen(values, exact, scale):
+    rows = [
+        {"x": i, "y": y, "deviation": 0.0, "line": kind, "panel": "", "kind": kind}
+        for kind, ys in (("measured", values), ("exact", (exact, exact)))
+        for i, y in enumerate(ys)
+    ]
+    spec = page.chart("Title", {"rows": rows, "x": "x", "y": "y", "log": False}).to_dict()
+    assert spec["layer"][0]["encoding"]["y"]["scale"] == scale
+    assert ("Logarithmic." in spec["title"]["subtitle"]) == ("type" in scale)
 
 
 @pytest.fixture
@@ -239,7 +279,8 @@ def tab():
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium: apt-get install chromium")
 def test_the_report_is_drawn_by_a_browser_in_light_dark_and_on_paper(written, tab, tmp_path):
     tab.goto(written[0].as_uri())
-    tab.wait_for_selector("#chart1 svg.marks")
+    for number in (0, 1):
+        tab.wait_for_selector(f"#chart{number} svg.marks")
     assert tab.locator("svg.marks").count() == 2
     assert tab.asked == [written[0].as_uri()]
     drawn = tab.locator("#chart0 svg.marks")

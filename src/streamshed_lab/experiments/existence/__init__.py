@@ -52,8 +52,8 @@ is silent, this was decided:
 `oldest` is not in the paper. It is run with the others because it is the obvious rival: where the
 appearances of a key are closer together than the time that the memory spans, nothing beats it.
 
-"A beats B" compares means over seeds. "A is about B" means within a fifth, or within a hundredth of
-the exact results.
+"A beats B" compares means over seeds; "significantly", by more than a fifth. "A is about B" means
+within a fifth, or within a hundredth of the exact results.
 """
 
 from __future__ import annotations

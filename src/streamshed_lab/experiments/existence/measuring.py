@@ -151,9 +151,10 @@ def tried(
     return found
 
 
-def ep_is_best(mean: Means, setting: tuple[Any, ...], variant: Variant) -> bool:
-    """Whether EP has more results than each policy that the paper compares it with."""
-    return all(mean[*setting, variant.ep] > mean[*setting, rival] for rival in variant.rivals)
+def ep_is_best(mean: Means, setting: tuple[Any, ...], variant: Variant, times: float = 1.0) -> bool:
+    """Whether EP has so many times the results of each policy that the paper compares it with."""
+    made = mean[*setting, variant.ep]
+    return all(made > times * mean[*setting, rival] for rival in variant.rivals)
 
 
 def rivals_are_alike(mean: Means, exact: Means, setting: tuple[Any, ...], variant: Variant) -> bool:

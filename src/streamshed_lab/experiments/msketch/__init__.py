@@ -35,7 +35,7 @@ what is tested. Where it is silent, this was decided:
   row a second, each in turn. The figure is left out where there is no such data.
 
 "A beats B" compares means over seeds, and says in how many seeds it does. "About" means within a
-fifth.
+fifth; "much", "poorly" and "by far", by more than that.
 """
 
 from __future__ import annotations

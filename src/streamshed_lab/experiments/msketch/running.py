@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import streamshed as ss
 from streamshed.policies import Density, Oldest, Pairwise, Policy, Random, Sketch
 from streamshed_lab.experiments.report import Row, markdown_table, summarise
-from streamshed_lab.experiments.verdicts import Claim, Reading, judge
+from streamshed_lab.experiments.verdicts import Reading
 from streamshed_lab.workloads.regions import CONDITIONS, NAMES, RegionWorkload
 
 WINDOW = 500
@@ -46,6 +46,7 @@ ABOUT = 0.2
 ALIKE = "About is taken as: within a fifth."
 ANY = Reading()
 MORE = "More is taken as: a larger mean."
+MUCH_MORE = "Taken as: a mean that is larger by more than the fifth within which results are alike."
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,21 @@ class Compared:
         self,
         pairs: Sequence[tuple[str, str]],
         said: Reading = ANY,
+        times: float = 1.0,
     ) -> dict[Reading, bool]:
-        """Whether the first of each pair has the larger mean, setting by setting, in a reading."""
+        """Whether the first of each pair has the larger mean, setting by setting, in a reading.
+
+        Args:
+            pairs: the one that is to have more, and the other.
+            said: the reading.
+            times: by how many times it is to be larger.
+        """
         means = self.means()
         pairs = self._there(pairs)
         return {
             said.at(
                 f"{one} over {other}, {self.setting} {setting} ({self.won(setting, one, other)})"
-            ): means[setting, one] > means[setting, other]
+            ): means[setting, one] > times * means[setting, other]
             for one, other in pairs
             for setting in self.settings()
         }
@@ -196,9 +204,3 @@ class Compared:
             for one, other in pairs
             for setting in self.settings()
         }
-
-    def beats(
-        self, figure: str, says: str, pairs: Sequence[tuple[str, str]], why: str = ""
-    ) -> Claim:
-        """Judge that the first of each pair has the larger mean, in every setting."""
-        return judge(figure, says, self.table(), self.more(pairs), why, MORE)

@@ -45,14 +45,17 @@ CHOOSING = "MJoin, an order for each tuple"
 BARE = SNJoin.name
 READINGS, EVENTS = "readings", "events"
 """The workloads of complete joins."""
-ZIPF = "Zipf 1 to 5, an output for each arrival"
-"""The paper's values, shared by all streams for ever: results would be more than can be counted, so
-that an arrival makes one output, all rows that it meets (step 5 of figure 2)."""
+ONE = ", an output for each arrival"
+"""What is added to the name of a workload where an arrival makes one output, all rows that it meets
+(step 5 of figure 2), and not their combinations."""
+ZIPF = f"Zipf 1 to 5{ONE}"
+"""The paper's values, shared by all streams for ever: results would be more than can be
+counted."""
 ZIPF_RATE = 10.0
 """Rows a second of each of its streams."""
 SLOW = 10.0
 """Seconds between two readings of a sensor of variable arity, where values are these."""
-MOVING, OWN = "values move on", "own popular values"
+MOVING, OWN = "moving on", "own popular ones"
 """The workloads of variable arity."""
 
 AnyJoin = Operator | Baseline
@@ -305,7 +308,8 @@ def factorised(scale: Scale, streams: int) -> list[Row]:
 def one_output(tuples: Arrivals, query: Query, rounds: int, **said: object) -> list[Row]:
     """Bare SNJoin and MJoin where an arrival makes one output, all rows that it meets.
 
-    Trees have no part in it: they store the results of every two streams.
+    Trees have no part in it, as they store the results of every two streams; nor has an MJoin that
+    forms its partial results, which are combinations.
     """
     query = replace(query, factorised=True)
     makes = {name: baselines(query)[name] for name in (BARE, MJ)}

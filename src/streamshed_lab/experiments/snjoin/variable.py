@@ -22,6 +22,7 @@ from streamshed_lab.experiments.snjoin.running import (
     FULL_AFTER,
     MJ,
     MOVING,
+    ONE,
     OWN,
     SN,
     WINDOW,
@@ -65,7 +66,10 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
             report.progress(f"variable arity, {workload}, {streams:,} sensors")
             table = sensors(streams, scale.readings, workload).table()
             tuples = Arrivals.of(sensor_join(), {"readings": table})
-            runs += _measured(tuples, workload, streams, scale.rounds if streams < 1_000 else 1)
+            rounds = scale.rounds if streams < 1_000 else 1
+            runs += _measured(tuples, workload, streams, rounds)
+            query = sensor_query(streams)
+            runs += one_output(tuples, query, rounds, workload=workload + ONE, streams=streams)
     for streams in scale.many:
         report.progress(f"variable arity, {ZIPF}, {streams:,} sensors")
         table = sensors(streams, scale.readings, ZIPF).table()
@@ -124,7 +128,7 @@ def _claims_6(runs: list[Row], most: int) -> list[Claim]:
         ],
     )
     table += "\n\nDropped, and results, at the work that SNJoin does for all tuples; with"
-    table += f" {ZIPF}, outputs at the work of {BARE}."
+    table += f" an output for each arrival, outputs at the work of {BARE}."
     found = {(run["workload"], run["operator"]): run for run in runs if run["streams"] == most}
 
     def more(operator: str, said: float) -> dict[Reading, Number]:
@@ -135,7 +139,7 @@ def _claims_6(runs: list[Row], most: int) -> list[Claim]:
                 - 1,
                 said,
             )
-            for workload in (MOVING, OWN, ZIPF)
+            for workload in (MOVING, OWN, ZIPF, MOVING + ONE, OWN + ONE)
             if (workload, operator) in found
         }
 
@@ -145,10 +149,17 @@ def _claims_6(runs: list[Row], most: int) -> list[Claim]:
         "is far smaller; its operators ran inside a system that adds to every tuple's cost."
     )
     return [
-        judge("6c", "SNJoin's output is 60 % above MJoin's", table, more(MJ, 0.6), why, QUARTER),
         judge(
             "6c",
-            "SNJoin's output is 150 % above that of XJoin trees",
+            "SNJoin's output is up to 60 % above MJoin's",
+            table,
+            more(MJ, 0.6),
+            why,
+            QUARTER,
+        ),
+        judge(
+            "6c",
+            "SNJoin's output is up to 150 % above that of XJoin trees",
             table,
             more(XJ, 1.5),
             why,
@@ -375,7 +386,7 @@ def _claims_7(runs: list[Row], changes: int, outputs: list[Row]) -> list[Claim]:
         ),
         judge(
             "7",
-            "they cost MJoin 25 % of its output",
+            "they cost MJoin up to 25 % of its output",
             table,
             {
                 Reading((*said.said, ("output", "results")), said.cell): number
@@ -391,7 +402,7 @@ def _claims_7(runs: list[Row], changes: int, outputs: list[Row]) -> list[Claim]:
         ),
         judge(
             "7",
-            "they cost XJoin trees 50 % of their output",
+            "they cost XJoin trees up to 50 % of their output",
             table,
             costs(XJ, 0.5),
             why,

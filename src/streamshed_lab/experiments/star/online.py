@@ -197,7 +197,7 @@ def _claims(
         """For each reading and setting whether something holds, given what policies are called."""
         return {at: holds(s, called) for at, s, called in every()}
 
-    large = scale.online[-1]
+    small, large = scale.online[0], scale.online[-1]
     return [
         judge(
             "6",
@@ -240,8 +240,21 @@ def _claims(
                 lambda s, of: all(
                     _by_far(runs, s, of(name), RAND) for name in (SIMP, SIMPPROB, DIMPPROB, DGL)
                 )
-            ),
-            tolerance="Significantly is taken as: on every seed.",
+            )
+            | {
+                reading(matches=among, values=values).at("above all"): all(
+                    worth[values, small, name + suffix * (name in WRITTEN)]
+                    / worth[values, small, RAND]
+                    > worth[values, more, name + suffix * (name in WRITTEN)]
+                    / worth[values, more, RAND]
+                    for name in (SIMP, SIMPPROB, DIMPPROB, DGL)
+                    for more in scale.online[1:]
+                )
+                for among, suffix in AMONG.items()
+                for values in chosen
+            },
+            tolerance="Significantly is taken as: on every seed. Above all: by the most times with"
+            f" M = {scale.online[0]}.",
         ),
         judge(
             "6",
@@ -249,7 +262,7 @@ def _claims(
             measured,
             {
                 reading(values=values).at(name): share[values, large, name]
-                >= max(0.9, share[values, scale.online[0], name])
+                >= max(0.9, share[values, small, name])
                 for name in POLICIES
                 for values in chosen
             },
