@@ -18,12 +18,14 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 USER = re.findall(r"^USER (.*)$", DOCKERFILE, re.MULTILINE)[-1]
 
 
-# In a mount namespace of its own: the entry that the image has in /etc/passwd, and nothing of the
-# home of root but the Python that runs this, should it be there.
+# In a mount namespace of its own: the entry that the image has in /etc/passwd, the shared memory
+# that Docker gives, and nothing of the home of root but the Python that runs this, should it be
+# there.
 NAMESPACE = """
 set -e
 mount --make-rprivate /
 mount --bind "$IMAGE/passwd" /etc/passwd
+mount -t tmpfs -o size=64m,mode=1777 none /dev/shm
 case "$BASE" in "$ROOTS_HOME"/*)
     mkdir -p "$IMAGE/base"
     mount --bind "$BASE" "$IMAGE/base"
@@ -51,6 +53,8 @@ def as_user(image: Path, *command: object) -> subprocess.CompletedProcess[str]:
             "PYSPARK_PYTHON": sys.executable,
             "TMPDIR": str(image / "tmp"),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "MASTER": "local[2]",
+            "COLUMNS": "200",
             "IMAGE": str(image),
             "BASE": sys.base_prefix,
             "ROOTS_HOME": str(Path.home()),
@@ -113,3 +117,17 @@ def test_the_example_runs_as_a_user_without_a_home(image):
     assert done.returncode == 0, done.stderr[-3_000:]
     assert "recall" in done.stdout
     assert "compiling" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_doctor_finds_what_the_executors_of_the_image_lack(image):
+    """Shared memory alone, of which Docker gives 64 MB."""
+    found = as_user(image, sys.executable, "-m", "streamshed.cli", "doctor", "--on-executors")
+    assert found.returncode == 1, found.stderr[-3_000:]
+    executors = " ".join(found.stdout.partition("kernels are written to")[2].split())
+    assert "185" in executors
+    assert "67 MB" in executors
+    assert "--shm-size" in executors
+    assert "no folder is writable" not in executors
+    assert "cannot be imported" not in executors

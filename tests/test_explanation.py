@@ -35,7 +35,7 @@ def explained(said: ss.Join, shards: int = 1) -> str:
         (
             TWO.keep(rows=10).shed(column="v"),
             4,
-            ["a: 10 rows; b: 10 rows. In each of 4 shards: a: 3 rows", "lowest value of a.v, b.v"],
+            ["b: 10 rows. In each of 4 shards at first: a: 3 rows", "lowest value of a.v, b.v"],
         ),
         (TWO.keep(total=9), 1, ["all windows together: 9 rows", "'density' (the default)"]),
         (TWO.keep(total=9), 1, ["for tables, and", "at the budget of 9 rows"]),

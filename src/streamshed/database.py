@@ -45,6 +45,11 @@ class Postgres:
         """The database, without a password."""
         return re.sub(r"//[^@/]*@", "//", self.url).partition("?")[0]
 
+    @property
+    def has_password(self) -> bool:
+        """Whether the URL has a password."""
+        return re.search(r"//[^@/]*:[^@/]*@|[?&]password=", self.url) is not None
+
     def rows(self, what: str) -> pa.Table:
         """All rows of the table.
 

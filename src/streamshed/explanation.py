@@ -189,7 +189,8 @@ def _budget(plan: Plan, shards: int) -> str:
     said = "; ".join(f"{who}: {_rows(rows)}" for who, rows in budgets.items())
     if shards > 1:
         parts = "; ".join(f"{who}: {_rows(-(-rows // shards))}" for who, rows in budgets.items())
-        said += f". In each of {shards} shards: {parts}"
+        first = "" if plan.moments is None else " at first"
+        said += f". In each of {shards} shards{first}: {parts}"
     return said
 
 

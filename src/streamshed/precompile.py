@@ -20,6 +20,7 @@ from streamshed.errors import SpecError, StreamshedError
 from streamshed.join import Join, join
 from streamshed.kernels import kernel_files
 from streamshed.kernels.cache import compiling_for
+from streamshed.shards import counted_rows
 
 COMMON = ("key", "key:density", "key:oldest", "key:output", "equalities", "equalities:sketch")
 """The joins whose kernels wheels bring along; "key" sheds nothing."""
@@ -114,4 +115,6 @@ def _operators(name: str) -> Iterable[Warmable]:
         rows = pa.table({name: pa.array([1]).cast(type_) for name, type_ in columns.items()})
         streams = "ab" if kind == "distance" else "abc"
         said.replay(dict.fromkeys(streams, rows))
-        yield build_operator(said.plan(dict.fromkeys(streams, rows.schema)))
+        plan = said.plan(dict.fromkeys(streams, rows.schema))
+        counted_rows(plan, 0, rows.to_batches()[0], shards=2)
+        yield build_operator(plan)

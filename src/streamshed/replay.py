@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamshed.aggregates import Weights, aggregated
+from streamshed.engine.budget_parts import Counted
 from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.feeds import EncodedFeed, Piece, PlainFeed, in_step, pieces
 from streamshed.engine.ingest import Ingest, times_of
@@ -31,7 +32,7 @@ from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, by_one_key, check_shards
 from streamshed.selection import TIME, Selection
-from streamshed.shards import ShardRows, combined, divided, shard_rows
+from streamshed.shards import ShardRows, combined, counted_rows, divided, shard_rows
 from streamshed.sources import Source, check_order, check_shared, open_source
 from streamshed.spec import Spec
 
@@ -304,10 +305,14 @@ class _Running:
                 shard_rows(encoder, position, one.rows, len(self.parts))
                 for position, one in enumerate(batch)
             ]
+            counted = [
+                counted_rows(self.plan, position, one.rows, len(self.parts))
+                for position, one in enumerate(batch)
+            ]
             firsts = [one.place for one in batch]
             working.append(
                 [
-                    thread.submit(self._shard, part, rows, firsts, newest)
+                    thread.submit(self._shard, part, rows, firsts, counted, newest)
                     for thread, part, *rows in zip(threads, self.parts, *streams, strict=True)
                 ]
             )
@@ -342,9 +347,11 @@ class _Running:
         part: Operator,
         batch: Sequence[ShardRows],
         firsts: Sequence[int | None],
+        counted: Sequence[Counted | None],
         newest: Sequence[int],
     ) -> list[pa.RecordBatch]:
         """What a shard makes of its rows of a batch."""
+        part.begin_batch([one for one in counted if one is not None], max(newest))
         read = [
             own.arrive(part, position, first)
             for position, (own, first) in enumerate(zip(batch, firsts, strict=True))

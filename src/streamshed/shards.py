@@ -18,11 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.engine.accounts import estimates
-from streamshed.engine.ingest import EncodedRows, Ingest, InputRows, key_hash
+from streamshed.engine.budget_parts import Counted, count_rows
+from streamshed.engine.ingest import EncodedRows, Ingest, InputRows, key_hash, times_of
 from streamshed.kernels.hashing import secret_of
 from streamshed.kernels.merge import order_by_shard
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed.plan.plan import Plan, RelationPlan, StreamPlan, ThrottlePlan
+from streamshed.plan.plan import BudgetPart, Plan, RelationPlan, StreamPlan, ThrottlePlan
 
 if TYPE_CHECKING:
     from streamshed.engine.operator import Operator
@@ -71,9 +72,19 @@ def divided(
             ),
             seed=(plan.seed + shard) % 2**64,
             shards=labels,
+            part=_part_that_follows(plan, shard, shards),
         )
         for shard in range(shards)
     ]
+
+
+def _part_that_follows(plan: Plan, shard: int, shards: int) -> BudgetPart | None:
+    """The part of a shard in budgets that follow the rows, if they do."""
+    if shards == 1 or plan.moments is None:
+        return None
+    rows = [stream.rows for stream in plan.streams]
+    budgets = (plan.total,) if all(own is None for own in rows) else tuple(rows)
+    return BudgetPart(shard, shards, plan.moments, budgets)
 
 
 def parts_of(whole: int, shards: int) -> list[int]:
@@ -157,6 +168,25 @@ class ShardRows(NamedTuple):
             else:
                 places = self.order + first
             return join.ingest.arrive(position, self.encoded.take(self.order), places)
+
+
+def counted_rows(plan: Plan, position: int, rows: pa.RecordBatch, shards: int) -> Counted | None:
+    """The rows of an input as shards are told them; None where budgets do not follow them.
+
+    Args:
+        plan: the join.
+        position: of the input.
+        rows: of all shards.
+        shards: how many there are.
+    """
+    if shards == 1 or plan.moments is None:
+        return None
+    stream = plan.streams[position]
+    hashed, no_key = key_hash(rows, stream.key, stream.key_types, _ROUTING)
+    assert stream.time is not None
+    where = f"stream {stream.name!r}, column {stream.time!r}"
+    time, no_time = times_of(rows.column(stream.time), plan.time_type, where)
+    return count_rows(position, hashed, no_key, time, no_time, plan.moments, shards)
 
 
 def shard_rows(ingest: Ingest, position: int, rows: pa.RecordBatch, shards: int) -> list[ShardRows]:

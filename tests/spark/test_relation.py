@@ -18,8 +18,11 @@ from oracles.workloads import generated
 from queries import through, with_changes, write_changes
 from streaming import Files, Ran, check_same, cut, replayed, rows
 from streamshed.errors import InputError
+from streamshed.join import spec_of
 from streamshed.replay import Replay
 from streamshed.spark import shipping
+from streamshed.spark.processor import JoinProcessor
+from streamshed.spark.streaming import prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,6 +170,29 @@ def test_a_table_of_changes_is_read_on_by_the_workers(spark: SparkSession, files
             for x in rows(files.run(spark, join, shards=1).table)
         )
     assert found == [(1, "there"), (2, "came"), (3, "late"), (4, "came")]
+
+
+def test_no_password_is_in_a_plan(spark: SparkSession, files: Files) -> None:
+    """The rows of a table are read here, and its URL stays here; a log would be read by workers."""
+    from pyspark import cloudpickle
+
+    files.write([{"r": R}])
+    join = ss.join("r").on("x").within(0, time="ts")
+    with server() as database:
+        database.run(
+            "CREATE TABLE pairs AS SELECT 1::bigint AS a, 'there'::text AS note",
+            'CREATE TABLE log (version bigserial, a bigint, note text, "time" bigint, change text)',
+        )
+        url = database.url.replace("@", ":hunter2@")
+        pairs = join.through(ss.relation(ss.postgres(url, "pairs")), r="a")
+        plan, _, sharding = prepared(spec_of(pairs), files.frames(spark), shards=1)
+        processor = JoinProcessor(plan, sharding)
+        assert b"hunter2" not in cloudpickle.dumps(processor)
+        for with_password in (url, f"{database.url}?password=hunter2"):
+            log = ss.postgres(with_password, "log", version="version")
+            logged = join.through(ss.relation(changes=log, name="pair"), r="a")
+            with pytest.raises(ss.SpecError, match=r"'pair': .* hold the password .* PGPASSFILE"):
+                logged.stream(files.frames(spark), shards=1)
 
 
 # -- changes that stream -------------------------------------------------------------------------

@@ -7,9 +7,11 @@ import time
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,6 +22,7 @@ from harness import spec
 from oracles.rows import Workload
 from oracles.workloads import POLICIES, generated
 from streaming import Files, check_same, counts, cut, replayed, rows, whole
+from streamshed.plan.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,6 +169,30 @@ def test_replay_in_shards_makes_what_spark_makes(
     for name, stream in ran.ledger.streams.items():
         assert stream.arrived == expected.ledger.streams[name].arrived
         assert stream.stored == expected.ledger.streams[name].stored
+
+
+def test_budgets_follow_the_rows_as_in_replay(
+    spark: SparkSession, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a restart, and however the rows are cut into batches."""
+    random, weights = np.random.default_rng(3), 1 / np.arange(1, 41)
+    drawn = [random.choice(40, 600, p=weights / weights.sum()) for _ in "ab"]
+    times, bounds = np.arange(600), (0, 130, 460, 600)
+    batches = [
+        {n: pa.table({"k": k[i:j], "ts": times[i:j]}) for n, k in zip("ab", drawn, strict=True)}
+        for i, j in pairwise(bounds)
+    ]
+    join = PAIR.within(60, time="ts").keep(total=20).shed("frequency")
+    files.write(batches[:2])
+    files.run(spark, join, shards=2)
+    files.write(batches[2:])
+    ran = files.run(spark, join, shards=2)
+    expected = join.replay(whole(batches), shards=2)
+    assert rows(ran.table, expected.table.schema) == rows(expected.table)
+    assert ran.ledger.balanced
+    assert sum(stream.stored for stream in ran.ledger.streams.values()) <= 20
+    monkeypatch.setattr(Plan, "moments", None)
+    assert ran.ledger.results > join.replay(whole(batches), shards=2).ledger.results
 
 
 def test_the_sample_is_that_of_replay(spark: SparkSession, files: Files) -> None:

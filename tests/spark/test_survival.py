@@ -88,27 +88,50 @@ def test_the_driver_is_killed_again_and_again(folder: Path, policy: str) -> None
     check_replayed(folder, policy)
 
 
-def test_a_savepoint_between_kills(spark: SparkSession, tmp_path: Path) -> None:
-    """The driver is killed before and after; two shards become three."""
+def test_savepoints_between_kills(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver is killed before and after each; two shards become three, and then one."""
     batches = cut(workload("exact"), BATCHES)
-    half = BATCHES // 2
-    halves = [tmp_path / "first", tmp_path / "second"]
-    for folder, part in zip(halves, (batches[:half], batches[half:]), strict=True):
-        Files(folder).write(part)
-    to = str(tmp_path / "savepoint")
-    first, second = ["--shards", "2"], ["--shards", "3", "--resume", to]
-    for folder, options in zip(halves, (first, second), strict=True):
+    each = BATCHES // 3
+    folders = [tmp_path / shards for shards in "231"]
+    for number, folder in enumerate(folders):
+        Files(folder).write(batches[number * each : (number + 1) * each])
+        options = ["--shards", folder.name]
+        if number:
+            options += ["--resume", str(tmp_path / f"savepoint-{number}")]
         with running(folder, "exact", *options, "--disturb", "1", "within", "wait") as query:
             query.wait_for(struck(folder, 1, "within"))
         with running(folder, "exact", *options) as query:
             query.finish()
-        if folder is halves[0]:
-            write_savepoint(spark, str(folder / "_checkpoint"), to)
+        to = str(tmp_path / f"savepoint-{number + 1}")
+        write_savepoint(spark, str(folder / "_checkpoint"), to)
     expected = replayed(joined("exact"), batches)
-    left = pa.concat_tables([pq.read_table(folder / "_results.parquet") for folder in halves])
+    left = pa.concat_tables([pq.read_table(folder / "_results.parquet") for folder in folders])
     assert rows(left, expected.table.schema) == rows(expected.table)
-    said = json.loads((halves[1] / "_ledger.json").read_text())
+    said = json.loads((folders[-1] / "_ledger.json").read_text())
     assert said == {"streams": counts(expected.ledger), "results": expected.ledger.results}
+
+
+def test_budgets_follow_the_rows_whatever_is_killed(tmp_path: Path) -> None:
+    """A worker and then the driver: the parts are those of replay all the same."""
+    batches = cut(workload("random"), BATCHES)
+    calm, troubled = tmp_path / "calm", tmp_path / "troubled"
+    for folder in (calm, troubled):
+        Files(folder).write(batches)
+    with running(calm, "random", "--shards", "2") as query:
+        query.finish()
+    retried = ["--shards", "2", "--master", "local[2,4]", *waits((1, "after"))]
+    with running(troubled, "random", *retried) as query:
+        query.wait_for(struck(troubled, 1, "after"))
+        os.kill(int((troubled / "_struck-1-after").read_text()), signal.SIGKILL)
+        query.wait_for(logged(troubled, "offsets", 3))
+    with running(troubled, "random", "--shards", "2") as query:
+        query.finish()
+    join, tables = joined("random"), whole(batches)
+    expected = join.replay(tables, order="arrival", shards=2)
+    for folder in (calm, troubled):
+        left = pq.read_table(folder / "_results.parquet")
+        assert rows(left, expected.table.schema) == rows(expected.table)
+    assert (calm / "_ledger.json").read_text() == (troubled / "_ledger.json").read_text()
 
 
 def test_what_waits_on_disk_is_made_once_whatever_is_killed(tmp_path: Path) -> None:

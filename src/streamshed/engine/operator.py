@@ -31,6 +31,7 @@ from streamshed.engine.batch import (
     Batch,
     allocate_work,
 )
+from streamshed.engine.budget_parts import BudgetParts, Counted, between_changes, change_the_rest
 from streamshed.engine.checkpoint import Delta, Snapshot
 from streamshed.engine.clock import agreed_time
 from streamshed.engine.collisions import Collisions
@@ -55,7 +56,7 @@ from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.observe.estimator import LossEstimator, is_estimated
 from streamshed.engine.observe.hooks import NotEstimated
 from streamshed.engine.observe.tallies import Estimator
-from streamshed.engine.payload import Payload, Places
+from streamshed.engine.payload import Payload, Places, warm_gathering
 from streamshed.engine.restore import (
     CORE,
     POLICY,
@@ -190,6 +191,9 @@ class Operator:
         self.queue: ArrivalQueue | None = None
         if plan.queue is not None:
             self.queue = ArrivalQueue(plan, plan.queue, ingest, self.shape, memory)
+        self.parts: BudgetParts | None = None
+        if plan.part is not None:
+            self.parts = BudgetParts(plan.part, self.shape, memory)
         self.spill: DiskSpill | None = None
         self.router: Any = InMemory()
         self.work = allocate_work(0, lanes, plan.by is not None)
@@ -212,8 +216,8 @@ class Operator:
     @property
     def components(self) -> list[Component]:
         """The components that have arrays of their own, besides the store and the policy."""
-        parts = self.matcher, self.loss, self.throttle, self.queue, self.spill
-        return [component for component in parts if component is not None]
+        found = self.matcher, self.loss, self.throttle, self.queue, self.spill, self.parts
+        return [component for component in found if component is not None]
 
     @property
     def sample_rate(self) -> float:
@@ -234,6 +238,7 @@ class Operator:
         link_unused(self.core)
         evict_to_budget(self.core, self.matcher.quiet, self.state)
         advance(self.core, self.matcher.quiet, self.state, NO_NUMBERS)
+        warm_gathering()
         seal(self)
 
     # -- what comes in ---------------------------------------------------------------------------
@@ -266,10 +271,22 @@ class Operator:
         if self.bulk is not None:
             yield from self.bulk.process(batch)
             return
-        for start in range(0, size, CHUNK):
-            part = batch.part(start, min(start + CHUNK, size))
-            self._make_room(part.time.size)
-            yield from self._timed(self._run(part))
+        for piece in between_changes(self, batch):
+            for start in range(0, piece.time.size, CHUNK):
+                part = piece.part(start, min(start + CHUNK, piece.time.size))
+                self._make_room(part.time.size)
+                yield from self._timed(self._run(part))
+
+    def begin_batch(self, counted: Sequence[Counted], newest: int) -> None:
+        """Tell a shard the rows of all shards, where budgets follow them.
+
+        Args:
+            counted: the rows of all inputs.
+            newest: the newest time of all, `NEVER` if there is none.
+        """
+        if self.parts is not None:
+            self.core.pools["budget"] = self.parts.budgets  # after a restart they are even
+            self.parts.begin_batch(counted, newest)
 
     def _timed(self, found: Iterator[Block | Late]) -> Iterator[Block | Late]:
         """Count the time that results take, but not that of whoever takes them."""
@@ -451,6 +468,7 @@ class Operator:
         Args:
             seen: for each input the newest times of its partitions, `NEVER` if not known.
         """
+        change_the_rest(self)
         here, ahead = int(self.core.numbers[NEWEST]), self.plan.ahead
         newest = np.array([agreed_time(times, here, ahead) for times in seen], np.int64)
         if self.core.settings.timed and (self.queue is None or not self.queue.waiting):

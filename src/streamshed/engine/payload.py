@@ -158,6 +158,13 @@ class Payload:
         self.rows += rows.num_rows
 
 
+def warm_gathering() -> None:
+    """Have compiled what takes rows from several segments, by taking some."""
+    rows = pa.record_batch({"n": pa.array([0])})
+    some = Payload(rows.schema)
+    some.take(np.concatenate([some.add(rows), some.add(rows)]))
+
+
 def places_in(number: int, offsets: npt.NDArray[np.int64]) -> Places:
     """The places of rows of a segment."""
     return offsets + (number << PLACE_BITS)

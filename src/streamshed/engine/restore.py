@@ -329,7 +329,7 @@ def attach(join: Operator, shape: Shape, memory: Memory, snapshot: Snapshot) -> 
     head = snapshot.head
     _resume(join, head)
     for component in join.components:
-        component.attach(shape, memory, head.numbers[component.prefix])
+        component.attach(shape, memory, head.numbers.get(component.prefix, {}))
     for position, sealed in enumerate(head.numbers["sealed"]):
         payload = join.payload[position]
         for number, wanted in sealed:

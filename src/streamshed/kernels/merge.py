@@ -190,6 +190,44 @@ def order_by_shard(hashed, starts, order):  # type: ignore[no-untyped-def]
     starts[0] = 0
 
 
+@loop
+def count_places(hashed, time, no_key, no_time, every, cells, moments, counts):  # type: ignore[no-untyped-def]
+    """Count rows by moment and by the place of their keys; returns how many moments there are.
+
+    Rows beyond as many moments as there is room for are not counted.
+
+    Args:
+        hashed: by which keys are divided among shards.
+        time: of each row.
+        no_key: which have no key; empty if all have one.
+        no_time: which have no time; empty likewise.
+        every: how far moments are apart.
+        cells: how many shards there are, and places of each.
+        moments: takes the numbers of moments.
+        counts: takes the rows, by (moment, shard, place), and is zero before.
+    """
+    shards, places = np.uint64(cells[0]), np.uint64(cells[1])
+    found, at = 0, 0
+    for i in range(hashed.size):
+        if (no_key.size > 0 and no_key[i]) or (no_time.size > 0 and no_time[i]):
+            continue
+        moment = time[i] // every
+        if found == 0 or moments[at] != moment:
+            at = found - 1
+            while at >= 0 and moments[at] != moment:
+                at -= 1
+            if at < 0 and found == moments.size:
+                at = 0
+                continue
+            if at < 0:
+                at = found
+                moments[at] = moment
+                found += 1
+        place = (hashed[i] >> np.uint64(32)) % places
+        counts[at, np.int64(hashed[i] % shards), np.int64(place)] += 1
+    return found
+
+
 @driver
 def running_maximum(times, null, so_far):  # type: ignore[no-untyped-def]
     """The largest time up to each row, and the number of rows that came behind it."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 PARTS, MOST_PARTS = 10, 64
 """Basic windows of a window, unless another length is asked for; and at most."""
+MOMENTS = 4
+"""Moments in the longest window, at which parts of a budget may follow the rows over shards."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,19 @@ class SpillPlan:
 
 
 @dataclass(frozen=True)
+class BudgetPart:
+    """The part of a shard in budgets that follow the rows over the shards."""
+
+    shard: int
+    """The number of the shard."""
+    shards: int
+    every: int
+    """How far the moments are apart at which parts may change, in units of time."""
+    budgets: tuple[int | None, ...]
+    """The whole budgets: that of each stream, or the one that all share."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """A whole join, ready to run."""
 
@@ -243,6 +258,8 @@ class Plan:
     """The part of all keys that is followed to estimate what is missed; None: as it turns out."""
     shards: tuple[int, ...] = ()
     """The labels of all parts, where the join is done in parts and this is one of them."""
+    part: BudgetPart | None = None
+    """The part in budgets that follow the rows over the shards, or None where it stays."""
     shares: tuple[int, ...] = ()
     """The shards along each axis, where the join is done in parts and streams share no key."""
     through: RelationPlan | None = None
@@ -339,7 +356,21 @@ class Plan:
     def unbounded(self) -> Plan:
         """The same join without a budget."""
         streams = tuple(replace(stream, rows=None) for stream in self.streams)
-        return replace(self, streams=streams, total=None, memory=None)
+        return replace(self, streams=streams, total=None, memory=None, part=None)
+
+    @property
+    def moments(self) -> int | None:
+        """How far the moments are apart at which budgets follow rows; None where they do not.
+
+        They do in joins of named streams by a shared key and in time windows, where nothing but a
+        budget in rows bounds what is kept.
+        """
+        others = (self.by, self.memory, self.spill, self.queue, self.throttle, self.ahead)
+        windows = [max(1, stream.window) for stream in self.streams if stream.window is not None]
+        timed = windows and all(stream.time is not None for stream in self.streams)
+        if not (self.bounded and self.by_whole_keys and timed):
+            return None
+        return None if any(other is not None for other in others) else -(-max(windows) // MOMENTS)
 
     def _overflow(self) -> str:
         """What is done with rows that are too many."""

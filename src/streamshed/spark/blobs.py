@@ -20,7 +20,7 @@ from streamshed.engine.checkpoint import from_ipc, ipc_buffer
 from streamshed.engine.ingest import newest_time
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
-from streamshed.shards import routing_hash, shards_by_key, split
+from streamshed.shards import counted_rows, routing_hash, shards_by_key, split
 from streamshed.spark.changes import CHANGES
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
@@ -32,6 +32,9 @@ newest time of all rows that were packed together with it, whatever their shards
 
 GUESTS = -1
 """The stream of a blob of rows that are stored elsewhere, and only probe in the shard."""
+
+COUNTED = -2
+"""The stream of a blob of what all shards are told of each other's rows, where budgets follow."""
 
 BLOB_BYTES = 448 << 10
 """The most bytes of a blob, unless a single row has more. Java takes each as one array, several
@@ -135,6 +138,7 @@ class Pack:
         blobs: list[pa.RecordBatch] = []
         newest = NEVER
         guests: list[tuple[int, pa.RecordBatch]] = []
+        counted = None
         if batches:
             whole = pa.concat_batches(batches)
             rows = pa.RecordBatch.from_arrays(
@@ -142,6 +146,7 @@ class Pack:
                 schema=self.schema,
             )
             newest = newest_time(self.plan, self.position, rows)
+            counted = counted_rows(self.plan, self.position, rows, len(labels))
             rows, shard = self._placed(rows, whole, len(labels))
             guests = list(self.guests(rows, shard))
             blobs = split(rows, shard, len(labels))
@@ -155,6 +160,9 @@ class Pack:
             for label, stream, rows in itertools.chain(own, visiting)
             for blob in to_blobs(rows)
         ]
+        if counted is not None:
+            told = to_blob(counted.as_rows())
+            packed += [(label, COUNTED, told) for label in labels]
         count = len(packed)
         shards, streams, data = zip(*packed, strict=True)
         return pa.record_batch(

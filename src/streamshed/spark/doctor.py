@@ -31,7 +31,7 @@ PACKAGES = {
 _MATTERS = ("streamshed", "numba")
 """Those of which the version has to be that of the driver: otherwise its kernels do not fit."""
 _ROOM = 64 << 20
-"""Bytes of shared memory with less of which a container was left as it comes."""
+"""Bytes of shared memory of a container that was left as it comes."""
 
 
 def examine(seconds: float = 0.0) -> str:
@@ -109,7 +109,7 @@ def problems(worker: Mapping[str, Any], driver: Mapping[str, Any]) -> list[str]:
             "no folder is writable, so what it compiles is lost with each worker; set"
             " STREAMSHED_CACHE, or compile ahead and set STREAMSHED_KERNELS"
         )
-    if worker["shared"] is not None and worker["shared"] < _ROOM:
+    if worker["shared"] is not None and worker["shared"] <= _ROOM:
         found.append(
             f"there are {worker['shared'] / 1e6:.0f} MB of shared memory; give its container more"
             " (--shm-size), or set STREAMSHED_SHARED_MEMORY=off"

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from streamshed.aggregates import Weights
 from streamshed.engine.batch import Batch
+from streamshed.engine.budget_parts import Counted
 from streamshed.engine.build import build_operator
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
@@ -23,7 +24,7 @@ from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan
 from streamshed.policies import NAMED, ByColumn
 from streamshed.shards import ADDED, divided
-from streamshed.spark.blobs import to_blobs
+from streamshed.spark.blobs import COUNTED, to_blobs
 from streamshed.spark.changes import CHANGES, with_own_changes
 from streamshed.spark.late import LateFiles, late_warning, logger
 from streamshed.spark.savepoint import Held, Resumed
@@ -43,6 +44,8 @@ TOTALS = (*ADDED, "comparisons", "shuffle_bytes", "written_bytes", "nanoseconds"
 """What the accounts hold before the counts of each stream; after them, `SHED_BY`. The last three
 are those of a batch: bytes of rows that came, and of state that was written, and its time."""
 
+Blob = tuple[int, int, int, int, bytes]
+"""A blob: its stream, part and number, the newest time that is known with it, and its rows."""
 _NOTHING = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced", "spilled"))
 SENT_BYTES = 4 << 20
 """Bytes of blobs that are sent to Java at once: each time takes some milliseconds."""
@@ -104,6 +107,8 @@ class JoinProcessor(StatefulProcessor):
     ) -> None:
         """Take rows of a savepoint that belong to a shard, which its first batch begins with."""
         for row in initialState.itertuples(index=False):
+            if row.stream == COUNTED:
+                continue
             of_shard = self.held.setdefault(int(key[0]), {})
             of_shard.setdefault(row.stream, []).append(bytes(row.rows))
 
@@ -145,6 +150,8 @@ class JoinProcessor(StatefulProcessor):
         if changes := [from_ipc(data) for stream, *_, data in blobs if stream == CHANGES]:
             state.change(changes)
             blobs = [blob for blob in blobs if blob[0] != CHANGES]
+        self._begin_batch(state.join, blobs)
+        blobs = [blob for blob in blobs if blob[0] != COUNTED]
         late = LateFiles(self.late_to, state.lineage, state.version) if self.late_to else None
         late_before = _late(state.join.ledger())
         waiting: list[bytes] = []
@@ -175,11 +182,17 @@ class JoinProcessor(StatefulProcessor):
             yield only_blobs(waiting[:-1])
         yield made(rows=waiting[-1] if waiting else None, counts=counts, paced=paced, **told)
 
+    def _begin_batch(self, join: Operator, blobs: list[Blob]) -> None:
+        """Tell the shard what is known of the rows of all shards."""
+        told = [from_ipc(data) for stream, *_, data in blobs if stream == COUNTED]
+        counted = [Counted.of_rows(rows, len(self.plans)) for rows in told]
+        join.begin_batch(counted, max(newest for *_, newest, _ in blobs))
+
     def results(
         self,
         label: int,
         join: Operator,
-        blobs: list[tuple[int, int, int, int, bytes]],
+        blobs: list[Blob],
         late: LateFiles | None,
     ) -> Iterator[pa.RecordBatch]:
         """The results of the blobs of a shard."""

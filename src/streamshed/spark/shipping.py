@@ -29,6 +29,7 @@ import pyarrow as pa
 from pyspark import SparkFiles
 
 from streamshed.columns import no_rows
+from streamshed.database import Postgres
 from streamshed.engine.checkpoint import ipc_buffer
 from streamshed.engine.match.fact_index import CODE_WORDS, Facts, FactSettings
 from streamshed.engine.match.running_relation import RelationIndex, RunningRelation
@@ -222,6 +223,7 @@ def ship(
     """
     if plan.through is None:
         return plan, None, None
+    _check_password(plan.through.relation)
     folder, token = _folder(), uuid.uuid4().hex
     rows = _rows(plan.through)
     apart = shards if len(plan.streams) > 1 else 1
@@ -244,6 +246,18 @@ def ship(
     refreshing = _Refreshing(plan, session, folder, token, apart, _digest(rows))
     threading.Thread(target=refreshing.run, name=f"refresh {relation.name}", daemon=True).start()
     return shipped, cells, Versions(token)
+
+
+def _check_password(relation: Relation) -> None:
+    """Refuse to send a password to executors: the plan is no place for it."""
+    changes = relation.changes
+    if isinstance(changes, Postgres) and changes.has_password:
+        raise SpecError(
+            f"relation {relation.name!r}: workers read its changes, {changes!r}, and the plan that"
+            " Spark sends to them would hold the password that the URL has. Leave it out, and set"
+            " PGPASSFILE or PGPASSWORD in the environment of the executors; or give the changes as"
+            " a streaming DataFrame"
+        )
 
 
 def _rows(through: RelationPlan) -> pa.RecordBatch | None:

@@ -28,6 +28,7 @@ from streamshed.plan.routing import (
     check_spilling,
     smallest_budget,
 )
+from streamshed.shards import counted_rows
 from streamshed.sources import spark_schema
 from streamshed.spark.blobs import PACKED, Pack, PackChanges, Unpack
 from streamshed.spark.changes import without_frame
@@ -280,6 +281,7 @@ def compiled(plan: Plan) -> None:
 
 def _compiled(plan: Plan) -> None:
     join = build_operator(plan)
+    counted_rows(plan, 0, no_rows(plan.streams[0].schema), shards=2)
     merged(
         [
             in_order_of_time(join.read(position, no_rows(source.schema)))

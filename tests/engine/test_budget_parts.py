@@ -1,0 +1,160 @@
+"""Budgets that follow the rows over the shards of a join."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+import streamshed as ss
+from streaming import rows
+from streamshed.engine.budget_parts import BudgetParts, Counted, count_rows
+from streamshed.kernels.core import NEVER, Memory
+from streamshed.plan.plan import BudgetPart, Plan
+
+SHARDS, EVERY = 3, 5
+
+
+def skewed(seed: int, count: int = 3_000, keys: int = 200, streams: int = 2) -> dict[str, pa.Table]:
+    """Streams in order of time, of keys with rows by Zipf's law."""
+    random = np.random.default_rng(seed)
+    weights = 1 / np.arange(1, keys + 1) ** 1.1
+    drawn = [random.choice(keys, count, p=weights / weights.sum()) for _ in range(streams)]
+    times = pa.array(np.arange(count))
+    return {
+        name: pa.table({"k": keys_of, "ts": times, "n": times})
+        for name, keys_of in zip("abc", drawn, strict=False)
+    }
+
+
+def join_of(budget: dict[str, Any], policy: str = "frequency") -> ss.Join:
+    return ss.join("a", "b").on("k").within(300, time="ts").keep(**budget).shed(policy)
+
+
+def parts_of_all(*budgets: int | None) -> list[BudgetParts]:
+    from streamshed.engine.allocation import first_shape
+
+    schema = skewed(0, 1)["a"].schema
+    shape = first_shape(join_of({"total": 9}).plan({"a": schema, "b": schema}))
+    plans = [BudgetPart(shard, SHARDS, EVERY, budgets) for shard in range(SHARDS)]
+    return [BudgetParts(plan, shape, Memory()) for plan in plans]
+
+
+def told(seed: int, times: npt.NDArray[np.int64]) -> list[Counted]:
+    """Rows of two streams whose keys move from shard to shard as time goes on."""
+    some = np.random.default_rng(seed).integers(0, 2**60, 400)[times]
+    hashed = np.where(times // 40 % 2 == 0, 3, some).astype(np.uint64)
+    none = np.empty(0, np.bool_)
+    return [count_rows(position, hashed, none, times, none, EVERY, SHARDS) for position in (0, 1)]
+
+
+def changes(
+    parts: BudgetParts, cuts: list[int], restart: bool = False
+) -> list[tuple[int, list[int]]]:
+    """All changes of budgets, of rows that are told batch by batch."""
+    found = [(-1, parts.budgets)]
+    for start, end in zip([0, *cuts], [*cuts, 400], strict=True):
+        if restart:
+            saved = json.loads(json.dumps(parts.save()))
+            parts = BudgetParts(parts.part, parts.shape, Memory())
+            parts.load(saved)
+        times = np.arange(start, end)
+        parts.begin_batch(told(0, times) if times.size else [], end - 1 if times.size else NEVER)
+        found += [(due.time, due.budgets) for due in parts.rest()]
+    return found
+
+
+@pytest.mark.parametrize("budgets", [(40,), (9, 6), (3, None)])
+def test_all_parts_together_are_never_more_than_the_budget(budgets: tuple[int | None, ...]) -> None:
+    of_all = [dict(changes(parts, [])) for parts in parts_of_all(*budgets)]
+    now = [dict.__getitem__(found, -1) for found in of_all]
+    moved = False
+    for time in range(400):
+        later = [found.get(time, own) for found, own in zip(of_all, now, strict=True)]
+        for stream, whole in enumerate(budgets):
+            if whole is None:
+                continue
+            # Shards come past a moment one after the other, in any order.
+            most = [max(a[stream], b[stream]) for a, b in zip(now, later, strict=True)]
+            assert sum(most) <= whole
+            assert min(own[stream] for own in later) >= 1
+            moved |= later != now
+        now = later
+    assert moved or budgets == (3, None)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_parts_do_not_depend_on_how_rows_are_cut(restart: bool) -> None:
+    for parts, others in zip(parts_of_all(40), parts_of_all(40), strict=True):
+        cut = changes(others, [1, 17, 17, 80, 203], restart)
+        assert changes(parts, []) == cut
+        assert len(cut) > 4
+
+
+def test_rows_of_the_past_and_without_a_key_or_a_time_change_nothing() -> None:
+    parts, times = parts_of_all(40)[0], np.arange(100)
+    parts.begin_batch(told(0, times), 99)
+    before, _ = parts.budgets, [*parts.rest()]
+    parts.begin_batch(told(1, np.arange(20)), 99)
+    assert parts.budgets == before
+    missing = np.ones(100, np.bool_)
+    none = np.empty(0, np.bool_)
+    for no_key, no_time in ((missing, none), (none, missing)):
+        counted = count_rows(0, times.astype(np.uint64), no_key, times, no_time, EVERY, SHARDS)
+        assert counted.moments.size == 0
+
+
+def test_counts_pass_through_arrow() -> None:
+    for counted in told(0, np.arange(13)):
+        again = Counted.of_rows(counted.as_rows(), SHARDS)
+        assert again.position == counted.position
+        assert again.moments.tolist() == [0, 1, 2]
+        assert (again.rows == counted.rows).all()
+        assert counted.rows.sum() == 13
+    nothing = Counted(1, np.empty(0, np.int64), counted.rows[:0])
+    assert Counted.of_rows(nothing.as_rows(), SHARDS).moments.size == 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "gain"), [({"total": 60}, 1.1), ({"rows": 30}, 1.1), ({"rows": {"a": 20}}, 1.02)]
+)
+def test_shards_make_more_of_skewed_keys(
+    budget: dict[str, Any], gain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is read at once, within the budget; of even parts they would make less."""
+    from streamshed import replay
+    from streamshed.join import spec_of
+
+    data, join = skewed(0), join_of(budget)
+    whole = join.replay(data, shards=SHARDS)
+    for chunk in (70, 1_000):
+        once = {name: table.to_reader(chunk) for name, table in data.items()}
+        made = replay.replay_batches(spec_of(join), once, shards=SHARDS)
+        found = pa.Table.from_batches(list(made), made.schema)
+        assert rows(found) == rows(whole.table)
+        stored = {name: stream.stored for name, stream in made.ledger.streams.items()}
+        if "total" in budget:
+            assert sum(stored.values()) <= 60
+        else:
+            assert stored["a"] <= (30 if budget["rows"] == 30 else 20)
+    monkeypatch.setattr(Plan, "moments", None)
+    even = join.replay(data, shards=SHARDS)
+    assert whole.ledger.results > gain * even.ledger.results
+
+
+def test_a_budget_in_bytes_and_one_shard_keep_their_parts() -> None:
+    from streamshed.shards import divided
+
+    schema = skewed(0, 1)["a"].schema
+    schemas = {"a": schema, "b": schema}
+    assert all(part.part for part in divided(join_of({"total": 60}).plan(schemas), (0, 1), 1))
+    for join, labels in (
+        (join_of({"memory": "1 MB"}), (0, 1)),
+        (join_of({"total": 60}), (0,)),
+        (join_of({"total": 60}, "oldest").queue(rows=9).throttle(rows_per_second=5), (0, 1)),
+    ):
+        assert all(part.part is None for part in divided(join.plan(schemas), labels, 1))
