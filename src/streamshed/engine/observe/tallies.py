@@ -95,7 +95,8 @@ class Estimator(Component):
         if now in (FAR, NEVER) or not recent.any():
             return Tally()
         made = int(core.numbers[RESULTS]) - int(steps["results"][recent].min())
-        spread = self.sums.step_spread.reshape(STEPS, -1, GROUPS)[recent].sum(axis=0)
+        spread = self.sums.step_spread.reshape(STEPS, -1, GROUPS)[recent]
+        spread = spread.sum(axis=0, dtype=np.float64)
         return self._tally(steps[recent], spread, made)
 
     def _tally(
