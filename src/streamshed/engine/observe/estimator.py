@@ -85,17 +85,7 @@ def is_estimated(plan: Plan) -> bool:
     """Whether a join may shed, and it is wanted to estimate what that costs."""
     sheds = plan.bounded or plan.throttle is not None
     overdue = plan.spill is not None and plan.spill.deadline is not None
-    return (sheds or overdue) and plan.rate != 0 and can_be_estimated(plan)
-
-
-def can_be_estimated(plan: Plan) -> bool:
-    """Whether a sample can tell what was missed.
-
-    A second join that makes the first result of a key has to see the rows of that key as the join
-    does. It does not where windows are of rows, which those of other keys move.
-    """
-    named_by_time = plan.by is None and all(stream.last is None for stream in plan.streams)
-    return plan.first is None or named_by_time
+    return (sheds or overdue) and plan.rate != 0
 
 
 class LossEstimator(Estimator):
@@ -230,7 +220,7 @@ class LossEstimator(Estimator):
         if not known:
             for name in ("exact", "certain", "seen"):
                 self.state.total[name] = results
-        enter_rows(self.state, core, rows.batch, _positions(core, rows))
+        enter_rows(self.state, core, rows.batch, positions(core, rows))
 
     # -- what it says ----------------------------------------------------------------------------
 
@@ -313,7 +303,7 @@ def sketch_bits(budget: int, streams: int) -> int:
     return min(max(WIDTH, budget // (4 * streams)), LARGE).bit_length() - 1
 
 
-def _positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:
+def positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:
     """The times of rows, or where their stream has a row window their numbers in it."""
     positions = rows.batch.time.copy()
     counts = core.counts.reshape(-1, FATES)

@@ -67,6 +67,14 @@ class Estimator(Component):
         """Have everything compiled that the estimator needs."""
 
     @abstractmethod
+    def followed_streams(self) -> npt.NDArray[np.int32]:
+        """The streams that have a row that is followed, some more than once."""
+
+    @abstractmethod
+    def forget_streams(self, streams: npt.NDArray[np.bool_]) -> None:
+        """Begin anew with some streams, of which no row is followed."""
+
+    @abstractmethod
     def restore(self, saved: dict[str, npt.NDArray[Any]], changed: set[str]) -> bool:
         """Take up the arrays of a checkpoint; False if the sample has to begin anew."""
 
