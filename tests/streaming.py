@@ -123,11 +123,11 @@ class Files:
 
     def frames(self, spark: SparkSession, files: int = 1) -> dict[str, DataFrame]:
         """The streaming DataFrame of each stream, a batch at a time."""
-        from pyspark.sql.pandas.types import from_arrow_schema
+        from streamshed.spark.types import struct_of
 
         frames = {}
         for place in sorted(self.folder.glob("[!_]*")):
-            schema = from_arrow_schema(pq.read_schema(min(place.iterdir())))
+            schema = struct_of(pq.read_schema(min(place.iterdir())))
             read = spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
             frames[place.name] = read.parquet(str(place))
         return frames

@@ -22,6 +22,7 @@ from streamshed.ledger import NOT_ESTIMATED, Ledger, StreamLedger, aligned
 from streamshed.shards import added, parts_of
 from streamshed.sizes import rounded
 from streamshed.spark.deferred import STATE
+from streamshed.spark.settings import start_coordinator
 from streamshed.spark.store import snapshot_of
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def inspect(spark: SparkSession, checkpoint: str) -> list[Inspection]:
     """
     from pyspark.errors import PySparkException
 
+    start_coordinator(spark)
     try:
         found = spark.read.format("state-metadata").load(checkpoint).collect()
         operators = sorted(

@@ -30,6 +30,7 @@ from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPOR
 from streamshed.plan.plan import Plan, StreamPlan
 from streamshed.spark.deferred import STATE
 from streamshed.spark.late import checked_folder, file_system
+from streamshed.spark.settings import start_coordinator
 from streamshed.spark.store import snapshot_of
 from streamshed.spark.types import struct_of, type_of
 
@@ -84,6 +85,7 @@ def write_savepoint(
     system, root = file_system(checked_folder(to))
     if system.get_file_info(f"{root}/{_ABOUT}").type != fs.FileType.NotFound:
         raise InputError(f"there is a savepoint in {to!r} already; give another folder")
+    start_coordinator(session)
     state = (
         session.read.format("statestore")
         .option("operatorId", _operator(session, checkpoint, operator))

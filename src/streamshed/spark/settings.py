@@ -59,6 +59,15 @@ def use_rocksdb(session: SparkSession) -> None:
     session.conf.set(_PROVIDER, _ROCKSDB)
 
 
+def start_coordinator(session: SparkSession) -> None:
+    """Start what state stores report to, so that state can be made and read without a stream.
+
+    Spark 4.1 and 4.2 start it when a session is first asked for its streaming queries, and joins of
+    tables and readers of state fail without it (SPARK-58973).
+    """
+    list(session.streams.active)  # on Spark Connect `streams` alone asks the server nothing
+
+
 _SPARING = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",

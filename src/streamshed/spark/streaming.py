@@ -43,6 +43,7 @@ from streamshed.spark.settings import (
     cores,
     partitions,
     sparing_workers,
+    start_coordinator,
     use_rocksdb,
 )
 from streamshed.spark.sharding import MOST, Sharding
@@ -123,6 +124,7 @@ def prepared(
     session = frames[0].sparkSession
     check_python(session)
     use_rocksdb(session)
+    start_coordinator(session)
     sharding = _sharding(session, plan, shards)
     for part in shard_plans(plan, sharding).values():
         within_memory(part)  # to refuse here what no executor could hold
