@@ -184,8 +184,8 @@ class JoinProcessor(StatefulProcessor):
 
     def _begin_batch(self, join: Operator, blobs: list[Blob]) -> None:
         """Tell the shard what is known of the rows of all shards."""
-        told = [from_ipc(data) for stream, *_, data in blobs if stream == COUNTED]
-        counted = [Counted.of_rows(rows, len(self.plans)) for rows in told]
+        told = [data for stream, *_, data in blobs if stream == COUNTED]
+        counted = [Counted.of_rows(from_ipc(data)) for data in told]
         join.begin_batch(counted, max((newest for *_, newest, _ in blobs), default=NEVER))
 
     def results(
