@@ -17,9 +17,10 @@ import pytest
 import streamshed as ss
 from streaming import rows
 from streamshed.engine.budget_parts import BudgetParts, Counted, count_rows, promises_of
+from streamshed.engine.build import build_operator, restore_operator
 from streamshed.kernels.core import NEVER, Memory
 from streamshed.plan.plan import BudgetPart, Plan
-from streamshed.shards import divided
+from streamshed.shards import counted_rows, divided, shards_by_key, split
 
 SHARDS, EVERY = 3, 5
 
@@ -193,6 +194,35 @@ def test_rows_promise_the_combinations_that_are_results() -> None:
                 )
                 for shard in range(2)
             ]
+
+
+@pytest.mark.parametrize("change", [{}, {"total": 70}, {"seed": 5}, {"policy": "random"}])
+def test_a_shard_keeps_its_part_when_it_is_restored(change: dict[str, Any]) -> None:
+    data = skewed(0, keys=2_000)
+    schemas = {name: table.schema for name, table in data.items()}
+
+    def plans(total: int = 60, policy: str = "frequency", seed: int = 0) -> list[Plan]:
+        join = join_of({"total": total}, policy).seed(seed)
+        return divided(join.plan(schemas), tuple(range(SHARDS)), 1)
+
+    larger = 0
+    for before, after in zip(plans(), plans(**change), strict=True):
+        join, read = build_operator(before), []
+        batches = [data[name].combine_chunks().to_batches()[0] for name in "ab"]
+        counted = [counted_rows(before, at, rows, SHARDS) for at, rows in enumerate(batches)]
+        join.begin_batch([one for one in counted if one is not None], 2_999)
+        shards = [shards_by_key(before.streams[0], rows, SHARDS) for rows in batches]
+        assert before.part is not None
+        for at, (batch, of) in enumerate(zip(batches, shards, strict=True)):
+            own = split(batch, of, SHARDS)[before.part.shard]
+            read.append(join.read(at, own))
+        list(join.process_inputs(read))
+        join.advance([[2_999], [2_999]])
+        held = int(join.core.pools["held"].sum())
+        again = restore_operator(after, join.snapshot())
+        assert int(again.core.pools["held"].sum()) == held
+        larger += held > -(-60 // SHARDS)
+    assert larger == 1
 
 
 @pytest.mark.parametrize(
