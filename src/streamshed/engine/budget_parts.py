@@ -189,6 +189,19 @@ class BudgetParts(Component):
         lately = self.rows.between(self.reached - MOMENTS)
         self.rows = Counted.of_cells(*lately.by_cell(math.prod(self.cells)))
 
+    def begin_with(self, counted: Iterable[Counted], newest: int) -> None:
+        """See what all shards together begin with: nobody has to wait for what others give up.
+
+        Args:
+            counted: the rows of a savepoint, of all shards.
+            newest: the newest time that was seen, `NEVER` if there is none.
+        """
+        self.begin_batch(counted, newest)
+        self.due.clear()
+        if self.reached is not None:
+            [promise] = self._promises(np.array([self.reached + 1]))
+            self.before = self.shares = self._wanted(promise)
+
     def _promises(self, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """What shards promise by the rows of the window before each moment, by (moment, shard)."""
         lately = self.rows.between(int(moments[0]) - MOMENTS, int(moments[-1]))

@@ -107,8 +107,6 @@ class JoinProcessor(StatefulProcessor):
     ) -> None:
         """Take rows of a savepoint that belong to a shard, which its first batch begins with."""
         for row in initialState.itertuples(index=False):
-            if row.stream == COUNTED:
-                continue
             of_shard = self.held.setdefault(int(key[0]), {})
             of_shard.setdefault(row.stream, []).append(bytes(row.rows))
 
