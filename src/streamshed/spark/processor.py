@@ -186,7 +186,7 @@ class JoinProcessor(StatefulProcessor):
         """Tell the shard what is known of the rows of all shards."""
         told = [from_ipc(data) for stream, *_, data in blobs if stream == COUNTED]
         counted = [Counted.of_rows(rows, len(self.plans)) for rows in told]
-        join.begin_batch(counted, max(newest for *_, newest, _ in blobs))
+        join.begin_batch(counted, max((newest for *_, newest, _ in blobs), default=NEVER))
 
     def results(
         self,
