@@ -7,12 +7,10 @@ from dataclasses import astuple, dataclass, replace
 
 Z = 1.97
 """How far 95 % of a normal distribution reach, and a little for variances that are estimated."""
-MERGED = 3.0
+MERGED = 2.0
 """By how much rows within merged ones are less evenly spread than by chance alone."""
 SKETCHED, ALL_SKETCHED = 1.0, 0.2
 """The parts of the results predicted by the sketch that may be wrong: of each key, and of all."""
-NEARLY = 0.98
-"""The part of the results seen that is certain, where there are some of these."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +99,14 @@ class Tally:
 
         What lots, the sketch and merged rows may have wrong is independent of each other.
         """
-        seen = self.seen if self.merged_variance == 0 else NEARLY * self.seen
+        merged = Z * MERGED * math.sqrt(self.merged_variance)
+        seen = self.seen - merged  # of merged rows it is not certain that they were in a window
         value = max(self.exact, seen, self.made)
         unsure = max(0.0, self.exact - self.certain)
         low, high = _bounds(unsure, self.variance, self.weight)
         unseen = math.hypot(
             Z * SKETCHED * math.sqrt(self.unseen_variance), Z * ALL_SKETCHED * self.unseen
         )
-        merged = Z * MERGED * math.sqrt(self.merged_variance)
         hidden = min(self.hidden, Z * math.sqrt(self.hidden_variance))
         least = self.certain + unsure - math.hypot(unsure - low, unseen, merged)
         most = self.certain + unsure + math.hypot(high - unsure, unseen, merged, hidden)

@@ -26,7 +26,6 @@ from streamshed.engine.checkpoint import (
 )
 from streamshed.engine.compaction import Compaction, compact_segments
 from streamshed.engine.loop import read_marks
-from streamshed.engine.observe.estimator import LossEstimator
 from streamshed.engine.restore import CORE, OF_KEYS, STORED_ROW, in_use, kept, list_rows
 from streamshed.kernels.core import (
     ARRIVED,
@@ -108,7 +107,7 @@ def _forget_streams(join: Operator) -> None:
     gone[names.size :] = False
     if join.core.numbers[RUN_ROWS]:
         gone[join.core.numbers[RUN_STREAM]] = False
-    if isinstance(join.loss, LossEstimator):
+    if join.loss is not None:
         gone[join.loss.followed_streams()] = False
     if join.queue is not None:
         gone &= np.array([waits == 0 for waits, _ in join.queue.counts()])[: len(gone)]
@@ -118,7 +117,7 @@ def _forget_streams(join: Operator) -> None:
         join.others[[ARRIVED, SHED]] += join.queue.forget_shed(gone)
     join.others += counts[gone].sum(axis=0)
     counts[gone] = 0
-    if isinstance(join.loss, LossEstimator):
+    if join.loss is not None:
         join.loss.forget_streams(gone)
     if join.spill is not None:
         join.spill.forget_streams(gone)

@@ -146,7 +146,6 @@ def _check_complete(spec: Spec) -> None:
         raise too_few(spec.streams)
     _check_waiting(spec)
     _check_shedding(spec)
-    _check_estimate(spec)
     _check_first(spec)
     bare = [
         stream
@@ -169,17 +168,6 @@ def _check_complete(spec: Spec) -> None:
         raise SpecError(
             f"there is no time column for {listed(timeless)}, but times are compared over all "
             "streams; name it, as in .last(100, time='ts')"
-        )
-
-
-def _check_estimate(spec: Spec) -> None:
-    """Refuse a sample where none is taken."""
-    if not spec.sample_rate or spec.first is None:
-        return
-    if capabilities.kind_of(spec) == "streams by a column" or spec.row_windows:
-        raise SpecError(
-            f".estimate(): `rate` is {spec.sample_rate}, but .first() has no estimate if a "
-            "column names the streams or if a window counts rows; leave .estimate() out"
         )
 
 

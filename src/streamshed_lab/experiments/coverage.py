@@ -1,9 +1,8 @@
 """How good the estimate of the results missed is: coverage of its interval, error and bias.
 
 A run is one join of one workload under one policy, with a seed of its own; what it would have made
-without shedding is counted by the same join without a budget. `TUNED` and `LOOKED_AT` are the
-families by which constants of the estimator were chosen; those by which it is judged are in
-`judged`.
+without shedding is counted by the same join without a budget. Constants of the estimator
+were chosen by `TUNED` and the families of `looked_at`; those by which it is judged are in `judged`.
 """
 
 from __future__ import annotations
@@ -20,23 +19,12 @@ import pyarrow.compute as pc
 import streamshed as ss
 from streamshed.errors import InputError
 from streamshed.ledger import Keys
-from streamshed_lab.experiments.existence.values import HONEYPOTS, SDSC_PAGES
 from streamshed_lab.experiments.joining import key_join
 from streamshed_lab.workloads import (
-    Bursts,
-    ClumpedKeys,
-    DailyCycle,
     ExistenceWorkload,
-    FlashKeys,
-    FunnelWorkload,
-    HeavySessions,
     NormalWorkload,
     OneHeavyKey,
-    StoppingStream,
-    SwappedKeys,
     ZipfWorkload,
-    page_streams,
-    traces,
 )
 
 Tables = Mapping[str, pa.Table]
@@ -172,171 +160,15 @@ TUNED = {
 key that makes most results from few rows."""
 
 
-# -- looked at: generated -------------------------------------------------------------------------
-
-
-def _hot_late(seed: int, rows: int = 40_000) -> Tables:
-    """Two streams in which a key becomes hot late."""
-    random, time = np.random.default_rng(seed), np.arange(rows)
-    late = time > rows * 5 // 8
-
-    def stream() -> pa.Table:
-        hot = late & (random.random(rows) < 0.02)
-        return table_of(key=np.where(hot, 0, random.integers(9, rows // 3, rows)), second=time)
-
-    return {"a": stream(), "b": stream()}
-
-
-def _shop(seed: int) -> Tables:
-    """The streams of the demonstration, with a burst."""
-    shop = FunnelWorkload(sessions=400, minutes=25, burst=5, seed=seed).tables()
-    return {
-        name: table.select(["session", "ts"]).rename_columns(["key", "time"])
-        for name, table in shop.items()
-    }
-
-
 def table_of(second: np.ndarray, **columns: np.ndarray) -> pa.Table:
     """Columns, and a time in seconds."""
     time = pa.array((np.asarray(second) * 1_000_000).astype(np.int64)).view(pa.timestamp("us"))
     return pa.table({**columns, "time": time})
 
 
-GENERATED = {
-    "a key hot late": Setting(_hot_late, keyed(2_500.0), keep_rows(500)),
-    "one heavy key, 2 streams": generated(
-        lambda s: OneHeavyKey(streams=2, seconds=2_000.0, rate=40.0, share=0.01, seed=s), 200.0, 400
-    ),
-    "one heavy key, 3 streams": generated(
-        lambda s: OneHeavyKey(seconds=2_000.0, rate=30.0, share=0.005, seed=s), 200.0, 300
-    ),
-    "one heavy key, 5 streams": generated(
-        lambda s: OneHeavyKey(streams=5, seconds=1_000.0, rate=30.0, share=0.001, seed=s),
-        200.0,
-        300,
-    ),
-    "unique keys": generated(
-        lambda s: ExistenceWorkload(streams=4, tuples=30_000, rate=60.0, spread=50.0, seed=s),
-        100.0,
-        2_000,
-    ),
-    "Zipf, skew 1.2": generated(
-        lambda s: ZipfWorkload(2, 30_000, 20.0, 50_000, 1.2, seed=s), 200.0, 200
-    ),
-    "Zipf, skew 0.7": generated(
-        lambda s: ZipfWorkload(3, 30_000, 20.0, 50_000, 0.7, seed=s), 200.0, 200
-    ),
-    "flashes": generated(
-        lambda s: FlashKeys(seconds=8_000.0, rate=6.0, lasting=1_500.0, seed=s), 1_000.0, 200
-    ),
-    "clumps": generated(
-        lambda s: ClumpedKeys(
-            seconds=8_000.0, rate=5.0, clumps=8.0, size=5.0, lasting=1_500.0, seed=s
-        ),
-        1_000.0,
-        200,
-    ),
-    "bursts": generated(lambda s: Bursts(rate=20.0, keys=2_000, seed=s), 100.0, 200),
-    "heavy sessions": generated(lambda s: HeavySessions(rate=12.0, seed=s), 200.0, 300),
-    "clumps of 3 streams, little shed": generated(
-        lambda s: ClumpedKeys(3, 6_000.0, 6.0, clumps=10.0, size=3.0, lasting=800.0, seed=s),
-        500.0,
-        700,
-    ),
-    "flashes, much shed": generated(
-        lambda s: FlashKeys(seconds=6_000.0, rate=10.0, lasting=400.0, seed=s), 600.0, 80
-    ),
-    "a shop in a burst": Setting(_shop, keyed(600.0), lambda join: join.keep(total=9_000)),
-    "daily cycle": generated(
-        lambda s: DailyCycle(seconds=3_000.0, rate=25.0, keys=4_000, seed=s), 100.0, 300
-    ),
-    "a stream that stops": generated(
-        lambda s: StoppingStream(rate=15.0, keys=3_000, seed=s), 200.0, 400
-    ),
-    "swapped keys": generated(
-        lambda s: SwappedKeys(seconds=2_000.0, rate=25.0, keys=20_000, seed=s), 100.0, 300
-    ),
-}
-"""Generated streams on a shared key, with windows that hold more than a sample can follow."""
-
-
-# -- looked at: real ------------------------------------------------------------------------------
-
-
-@cache
-def _honeypots() -> Tables:
-    return traces.honeypot(HONEYPOTS)
-
-
-@cache
-def _emails() -> Tables:
-    return traces.emails(80_000)
-
-
-@cache
-def _headlines() -> Tables:
-    return traces.news(["abc", "cnn", "nyt"])
-
-
-@cache
-def _pages() -> Tables:
-    return page_streams(traces.weblog("sdsc"), SDSC_PAGES)
-
-
-@cache
-def _hosts() -> Tables:
-    """A log of a server cut into two streams by the parity of its rows, joined on the host."""
-    log = traces.weblog("nasa").slice(0, 20_000)
-    rows = log.select(["host", "ts"]).rename_columns(["key", "time"])
-    odd = pa.array(np.arange(rows.num_rows) % 2 == 1)
-    return {"odd": rows.filter(odd), "even": rows.filter(pc.invert(odd))}
-
-
-@cache
-def _other_honeypots() -> Tables:
-    return traces.honeypot(["groucho-eu", "groucho-sydney", "groucho-sa"])
-
-
-@cache
-def _later_emails() -> Tables:
-    return {name: table.slice(100_000, 60_000) for name, table in traces.emails(330_000).items()}
-
-
-@cache
-def _papers() -> Tables:
-    return traces.news(["wapo", "lat", "usat", "npr"])
-
-
-@cache
-def _clients() -> Tables:
-    """Requests for reports of companies: every fourth apart from the others."""
-    log = traces.weblog("sec").slice(0, 40_000)
-    rows = log.select(["host", "ts"]).rename_columns(["key", "time"])
-    every = pa.array(np.arange(rows.num_rows) % 4 == 0)
-    return {"some": rows.filter(every), "others": rows.filter(pc.invert(every))}
-
-
 def real(read: Callable[[], Tables], window: float, shed: Shed) -> Setting:
     """A trace, the same for all seeds, within seconds."""
     return Setting(lambda seed: read(), keyed(window), shed, same=True)
-
-
-REAL = {
-    "honeypots, 10 minutes": real(_honeypots, 600.0, lambda join: join.keep(total=60)),
-    "honeypots, an hour": real(_honeypots, 3_600.0, lambda join: join.keep(total=200)),
-    "emails, 3 days": real(_emails, 3 * 86_400.0, keep_rows(500)),
-    "news headlines, a day": real(_headlines, 86_400.0, keep_rows(400)),
-    "pages of a web server, a day": real(_pages, 86_400.0, keep_rows(200)),
-    "hosts of a web server, an hour": real(_hosts, 3_600.0, keep_rows(200)),
-    "other honeypots, 3 hours": real(_other_honeypots, 10_800.0, lambda join: join.keep(total=600)),
-    "later emails, 5 days": real(_later_emails, 5 * 86_400.0, keep_rows(150)),
-    "news headlines of 4 papers, 3 days": real(_papers, 3 * 86_400.0, keep_rows(300)),
-    "requests, one in four, 3 hours": real(_clients, 3 * 3_600.0, keep_rows(100)),
-}
-"""Real traces; seeds are those of the samples alone."""
-
-
-# -- looked at: other kinds of joins --------------------------------------------------------------
 
 
 def columns(seed: int, streams: str, rows: int, keys: int, skew: float = 0.0) -> Tables:
@@ -358,95 +190,13 @@ def columns(seed: int, streams: str, rows: int, keys: int, skew: float = 0.0) ->
     }
 
 
-def _chain(tables: Tables) -> ss.Join:
-    return ss.join(*tables).on("a.x = b.x", "b.y = c.y").within("1 hour", time="time")
-
-
-def _near(tables: Tables) -> ss.Join:
-    return ss.join(*tables).on(ss.near("v", 0.5)).within("1 hour", time="time")
-
-
-def _through(tables: Tables) -> ss.Join:
-    random = np.random.default_rng(32)
-    facts = pa.table({name: random.integers(0, 2_000, 8_000) for name in "pq"})
-    return _through_facts(facts)
-
-
-def _through_facts(facts: object) -> ss.Join:
-    pair = ss.join("a", "b").on(a="x", b="y")
-    return pair.through(facts, a="p", b="q").within("1 hour", time="time")
-
-
-def _through_changing(tables: Tables) -> ss.Join:
-    """Facts of which one is deleted and another inserted every second."""
-    random = np.random.default_rng(33)
-    pairs = {name: random.integers(0, 2_000, 30_000) for name in "pq"}
-    facts = pa.table({name: values[:8_000] for name, values in pairs.items()})
-    turn = np.arange(15_000)
-    at = np.stack([turn, 8_000 + turn], axis=1).ravel()
-    changes = table_of(
-        np.repeat(turn, 2), **{name: values[at] for name, values in pairs.items()}
-    ).append_column("change", pa.array(["delete", "insert"] * len(turn)))
-    return _through_facts(ss.relation(facts, changes=changes))
-
-
-def _first(tables: Tables) -> ss.Join:
-    return ss.join(*tables).on("x").within("1 hour", time="time").first(per="b")
-
-
-KINDS = {
-    "equalities": Setting(
-        lambda s: columns(s, "abc", 12_000, 1_000), _chain, keep_rows(300), (*OF_ALL, "sketch")
-    ),
-    "equalities, Zipf": Setting(
-        lambda s: columns(s, "abc", 12_000, 3_000, 0.7), _chain, keep_rows(300), (*OF_ALL, "sketch")
-    ),
-    "a distance": Setting(lambda s: columns(s, "ab", 15_000, 9), _near, keep_rows(300), OF_ALL),
-    "a distance, 3 streams": Setting(
-        lambda s: columns(s, "abc", 12_000, 9), _near, keep_rows(300), OF_ALL
-    ),
-    "a relation": Setting(
-        lambda s: columns(s, "ab", 15_000, 2_000), _through, keep_rows(300), (*OF_ALL, "density")
-    ),
-    "a relation that changes": Setting(
-        lambda s: columns(s, "ab", 15_000, 2_000),
-        _through_changing,
-        keep_rows(300),
-        (*OF_ALL, "density"),
-    ),
-    "a queue": Setting(
-        lambda s: columns(s, "abc", 12_000, 1_000),
-        _chain,
-        lambda join: join.throttle(rows_per_second=1.5).queue(rows=50),
-        OF_ALL,
-    ),
-    "a throttle": Setting(
-        lambda s: columns(s, "ab", 15_000, 9),
-        _near,
-        lambda join: join.throttle(comparisons_per_second=20.0),
-        ("",),
-    ),
-    "first results": Setting(
-        lambda s: columns(s, "ab", 20_000, 9_000), _first, keep_rows(300), OF_KEYS
-    ),
-}
-"""Joins whose results are no products of keys' rows, and other ways to shed, with windows larger
-than a sample."""
-
-LARGE = {
-    "a large window, Zipf": generated(
-        lambda s: ZipfWorkload(2, 300_000, 1_000.0, 100_000, 0.8, seed=s), 100.0, 40_000
-    ),
-    "a large window, unique keys": generated(
-        lambda s: ExistenceWorkload(streams=3, tuples=300_000, rate=1_000.0, spread=50.0, seed=s),
-        100.0,
-        40_000,
-    ),
-}
-"""Budgets so large that the sample takes a small part of the memory."""
-
-LOOKED_AT = GENERATED | REAL | LARGE | KINDS
-"""Once judged by, and since then tuned by: a change of the estimator is tried on these first."""
+def beside_each_other(streams: Tables) -> Tables:
+    """One table with the rows of all streams in the order of time, which a column tells apart."""
+    named = [
+        table.append_column("stream", pa.array([name] * table.num_rows))
+        for name, table in streams.items()
+    ]
+    return {"rows": pa.concat_tables(named).sort_by("time")}
 
 
 # -- runs -----------------------------------------------------------------------------------------
@@ -501,7 +251,7 @@ def run_once(name: str, setting: Setting, policy: str, seed: int, rate: float | 
     said = setting.shed(setting.join(tables)).seed(seed)
     said = said.shed(policy) if policy else said
     exact, keys = _exact(name, setting) if setting.same else _count(setting, tables)
-    ledger = said.estimate(rate=rate).count(tables)
+    ledger = said.estimate(rate=rate).count(_inputs(tables))
     assert ledger.missed is not None
     whole = ledger.state_bytes + ledger.payload_bytes + ledger.sample_bytes
     return Run(
@@ -517,6 +267,11 @@ def run_once(name: str, setting: Setting, policy: str, seed: int, rate: float | 
     )
 
 
+def _inputs(tables: Tables) -> Tables | pa.Table:
+    """What a join takes: the one table where a column names the streams, or all."""
+    return tables if len(tables) > 1 else next(iter(tables.values()))
+
+
 @cache
 def _exact(name: str, setting: Setting) -> tuple[int, int | None]:
     """The same as `_count`, of data that are the same for every seed."""
@@ -527,7 +282,7 @@ def _count(setting: Setting, tables: Tables) -> tuple[int, int | None]:
     """The results without shedding, and the keys that have one."""
     join = setting.join(tables)
     if not setting.keyed:
-        return join.count(tables).results, None
+        return join.count(_inputs(tables)).results, None
     firsts = join.first(per="key").replay(tables).table
     first = firsts[next(iter(tables))].combine_chunks().field("key")
     return join.count(tables).results, pc.count_distinct(first).as_py()

@@ -163,10 +163,28 @@ def test_so_it_is_where_a_stream_has_both_windows(
     check_estimates(join, data, "oldest", 100)
 
 
-def check_estimates(join: ss.Join, data: dict[str, pa.Table], policy: str, seeds: int) -> None:
+@pytest.mark.parametrize("family", ["hot_late", "one_heavy"])
+def test_so_it_is_where_a_column_names_the_streams(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CAPACITY", "LARGE"):
+        monkeypatch.setattr(f"streamshed.engine.observe.estimator.{name}", 64)
+    keys = FAMILIES[family](np.random.default_rng(8))
+    rows = pa.concat_tables(
+        pa.table({"k": column, "ts": np.arange(len(column)), "s": [name] * len(column)})
+        for name, column in zip("abc", keys, strict=False)
+    )
+    join = ss.join(by="s").on("k").within(200, time="ts")
+    check_estimates(join, rows, "oldest", 100)
+
+
+def check_estimates(
+    join: ss.Join, data: dict[str, pa.Table] | pa.Table, policy: str, seeds: int
+) -> None:
     """Estimates have no bias, and intervals hold."""
     exact = join.count(data).results
-    ledgers = [join.keep(rows=40).shed(policy).seed(seed).count(data) for seed in range(seeds)]
+    some = join.keep(total=80) if isinstance(data, pa.Table) else join.keep(rows=40)
+    ledgers = [some.shed(policy).seed(seed).count(data) for seed in range(seeds)]
     said = np.array([ledger.results + ledger.missed.value for ledger in ledgers])
     assert all(ledger.sample_rate < 1 for ledger in ledgers)
     assert abs(said.mean() - exact) < 4 * said.std(ddof=1) / math.sqrt(len(said)) + 0.005 * exact
@@ -325,6 +343,29 @@ def test_a_key_that_makes_most_results_from_few_rows_is_found() -> None:
     found = list(runs(range(8), policies=["random"], settings=heavy))
     assert sum(run.covered for run in found) >= 7
     assert np.median([run.error for run in found]) < 0.1
+
+
+def clumped(random: np.random.Generator) -> pa.Table:
+    """A stream of one key, whose rows come up to 39 at a time."""
+    time = np.repeat(np.sort(random.integers(0, 5_000, 70)), random.zipf(1.6, 70) % 40)
+    return pa.table({"k": np.zeros(len(time), int), "ts": time})
+
+
+def test_intervals_hold_where_rows_that_come_at_once_are_merged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Entries hold clumps of very different size then, which are not evenly spread."""
+    for name in ("FEWEST", "MOST"):
+        monkeypatch.setattr(f"streamshed.engine.observe.estimator.{name}", 6)
+    join, held = ss.join("a", "b").on("k").within(900, time="ts"), []
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        tables = {name: clumped(random) for name in "ab"}
+        exact = join.count(tables).results
+        ledger = join.keep(rows=9).shed("oldest").seed(seed).count(tables)
+        assert ledger.sample_rate == 1
+        held.append(ledger.missed.low <= exact - ledger.results <= ledger.missed.high)
+    assert np.mean(held) >= 0.9
 
 
 def test_a_sample_is_smaller_where_that_is_precise_enough() -> None:

@@ -16,6 +16,7 @@ from streamshed.engine.observe.state import (
     DEEPEST,
     ENTERED,
     ENTRIES_USED,
+    EVEN_UNITS,
     FAR,
     FLOOR,
     FREE_ENTRY,
@@ -28,6 +29,8 @@ from streamshed.engine.observe.state import (
     NEWEST,
     PREDICTED,
     ROOM,
+    ROW_UNITS,
+    SIGNS,
     STEP_ENDS,
     STEPS,
     STREAMS,
@@ -65,7 +68,7 @@ CAPACITY = 11 << 8
 """Entries that a sample may have in any case, if it chooses its rate by itself."""
 PART = 40
 """Beyond that it may have one for so many rows of the budget. With the sketch, which has a cell for
-two rows that a stream may have, it takes less than 5 % of the memory."""
+four rows that a stream may have, it takes about 5 % of the memory."""
 LARGE = 1 << 20
 """The most that it may have; and what it has, if the rate was said, before it falls to that."""
 WIDTH = 1 << 12
@@ -82,17 +85,7 @@ def is_estimated(plan: Plan) -> bool:
     """Whether a join may shed, and it is wanted to estimate what that costs."""
     sheds = plan.bounded or plan.throttle is not None
     overdue = plan.spill is not None and plan.spill.deadline is not None
-    return (sheds or overdue) and plan.rate != 0 and can_be_estimated(plan)
-
-
-def can_be_estimated(plan: Plan) -> bool:
-    """Whether a sample can tell what was missed.
-
-    A second join that makes the first result of a key has to see the rows of that key as the join
-    does. It does not where windows are of rows, which those of other keys move.
-    """
-    named_by_time = plan.by is None and all(stream.last is None for stream in plan.streams)
-    return plan.first is None or named_by_time
+    return (sheds or overdue) and plan.rate != 0
 
 
 class LossEstimator(Estimator):
@@ -227,7 +220,7 @@ class LossEstimator(Estimator):
         if not known:
             for name in ("exact", "certain", "seen"):
                 self.state.total[name] = results
-        enter_rows(self.state, core, rows.batch, _positions(core, rows))
+        enter_rows(self.state, core, rows.batch, positions(core, rows))
 
     # -- what it says ----------------------------------------------------------------------------
 
@@ -262,7 +255,7 @@ class LossEstimator(Estimator):
             "variance": variance(spread[LOTS]),
             "unseen_variance": variance(spread[PREDICTED]),
             "hidden_variance": variance(spread[HIDDEN]),
-            "merged_variance": variance(spread[MERGED]),
+            "merged_variance": float((spread[MERGED, :SIGNS] ** 2).mean()),
         }
 
     def key_tally(self) -> KeyTally:
@@ -295,6 +288,8 @@ def _settings(plan: Plan) -> LossSettings:
         most=BOUNDLESS if plan.rate == 1 else min(MOST, max(FEWEST, capacity // 32)),
         highest=DEEPEST if plan.rate is None else int(np.floor(-np.log2(plan.rate))),
         step=-(-lately(plan) // STEPS),
+        per_row=float(EVEN_UNITS) ** -len(plan.streams),
+        per_result=float(ROW_UNITS) ** (1 - len(plan.streams)),
     )
 
 
@@ -305,10 +300,10 @@ def sample_entries(budget: int) -> int:
 
 def sketch_bits(budget: int, streams: int) -> int:
     """The bits of the width of the sketch, for so many rows of the budget of all streams."""
-    return min(max(WIDTH, budget // (2 * streams)), LARGE).bit_length() - 1
+    return min(max(WIDTH, budget // (4 * streams)), LARGE).bit_length() - 1
 
 
-def _positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:
+def positions(core: Core, rows: Rows) -> npt.NDArray[np.int64]:
     """The times of rows, or where their stream has a row window their numbers in it."""
     positions = rows.batch.time.copy()
     counts = core.counts.reshape(-1, FATES)

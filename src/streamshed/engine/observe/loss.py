@@ -51,6 +51,7 @@ from streamshed.engine.observe.state import (
     RESULTS_BEFORE,
     RISES,
     ROOM,
+    SIGNS,
     SINCE,
     SPREADS,
     STEP_ENDS,
@@ -252,7 +253,9 @@ def _resize(loss):  # type: ignore[no-untyped-def]
 def _error(loss):  # type: ignore[no-untyped-def]
     """The standard error of the estimate, with what nobody has seen."""
     variance = (ALL_SKETCHED * loss.total[0].unseen) ** 2
-    for what in range(SPREADS):
+    for sign in range(SIGNS):
+        variance += loss.spread[MERGED * GROUPS + sign] ** 2 / SIGNS
+    for what in (LOTS, PREDICTED, HIDDEN):
         mean, square = 0.0, 0.0
         for group in range(GROUPS):
             mean += loss.spread[what * GROUPS + group] / GROUPS
@@ -431,9 +434,11 @@ def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-
     hand.first = found.certain
     hand.seen = found.seen
     hidden = 0.0
-    if partners.merged != 0:
-        wrong = partners.merged / _fewest(loss, partners, partners.top)
-        spread_by(loss, MERGED, group, found.exact * max(-1.0, min(1.0, wrong)))
+    if partners.merged:
+        fewest = _fewest(loss, partners, partners.top)
+        for sign in range(SIGNS):
+            wrong = max(-1.0, min(1.0, loss.cut[sign] / fewest))
+            spread_by(loss, MERGED, sign, found.exact * wrong)
         if partners.cut_at_0 > 0 and found.certain > 0:
             fewest = _fewest(loss, partners, 0)
             hand.slack = found.certain * min(1.0, partners.cut_at_0 / fewest)

@@ -8,9 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.batch import Batch
+from streamshed.engine.clock import note_recent
+from streamshed.engine.gate import hooks as gate
 from streamshed.engine.observe import hooks
+from streamshed.engine.store import count
 from streamshed.kernels.compiling import copy_element, implements, kernel
-from streamshed.kernels.core import RESULTS
+from streamshed.kernels.core import ARRIVALS, NONE, RESULTS, SHED
 from streamshed.kernels.intrinsics import bit_length
 from streamshed.kernels.random import draw
 
@@ -54,6 +57,7 @@ class Recorder(NamedTuple):
 
     seed: np.uint64
     by_key: bool  # rows of a key have one lot, so that all of them are in the sample, or none
+    whole: bool  # all rows are noted: those that are in no sample move its row windows
     queued: bool  # rows are noted as they come to the queue, which they leave in another order
     rows: Batch
     notes: npt.NDArray[np.void]
@@ -79,6 +83,23 @@ def _on_probed(recorder, work):  # type: ignore[no-untyped-def]
     recorder.numbers[WORK] += ROW_WORK + work
 
 
+class OfSample(NamedTuple):
+    """The router of a second join that all rows come to: those of other keys only come."""
+
+    seed: np.uint64
+    numbers: npt.NDArray[np.int64]  # of the recorder
+
+
+@implements(gate.is_spilled, OfSample)
+def _is_spilled(router, matcher, core, rows, at, shift):  # type: ignore[no-untyped-def]
+    lot = draw(router.seed, rows.hash[at])
+    if 64 - bit_length(lot) >= router.numbers[LEVEL]:
+        return False
+    count(core, rows.stream[at], SHED, 1)
+    note_recent(core, rows.stream[at], core.numbers[ARRIVALS] - 1, NONE)
+    return True
+
+
 @kernel
 def _note(recorder, core, rows, at):  # type: ignore[no-untyped-def]
     """Note a row, if it is deep enough."""
@@ -87,7 +108,7 @@ def _note(recorder, core, rows, at):  # type: ignore[no-untyped-def]
     numbers[SEEN] += 1
     recorder.entered[stream] += 1
     lot = draw(recorder.seed, rows.hash[at] if recorder.by_key else np.uint64(order))
-    if 64 - bit_length(lot) < numbers[LEAST]:
+    if not recorder.whole and 64 - bit_length(lot) < numbers[LEAST]:
         return
     place = numbers[NOTED]
     numbers[NOTED] += 1

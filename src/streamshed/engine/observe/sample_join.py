@@ -38,6 +38,7 @@ from streamshed.engine.observe.recorder import (
     STORED,
     WORK,
     WORK_CHECKED,
+    OfSample,
 )
 from streamshed.engine.observe.sample_log import CLOCK_NUMBERS, SampleLog
 from streamshed.engine.observe.sample_tallies import (
@@ -53,7 +54,7 @@ from streamshed.engine.observe.tallies import (
     variance,
 )
 from streamshed.engine.restore import OF_ROWS, Rows, live_rows
-from streamshed.engine.sink import MEMBERS, allocate_buffer
+from streamshed.engine.sink import MADE, MEMBERS, Buffer, allocate_buffer
 from streamshed.estimates import Tally
 from streamshed.kernels.core import (
     ARRIVALS,
@@ -139,24 +140,41 @@ class SampleJoin(SampleLog):
             width = self.join.core.settings.width
             self.join.out = allocate_buffer(BUFFER, width, LATEST, weighted=False)
             # It notes no rows, only work; and the loop is compiled for observers of one type.
-            self.join.observer = self.state._replace(
-                numbers=np.full(NUMBERS, DEEPEST + 4, np.int64), entered=self.state.entered.copy()
-            )
-            self.join.observer.numbers[WORK] = 0
+            silent = np.full(NUMBERS, DEEPEST + 4, np.int64)
+            silent[WORK] = 0
+            self.join.observer = self.state._replace(numbers=silent, whole=False)
+            if self.whole:
+                self.join.router = OfSample(self.state.seed, self.state.numbers)
             if self.state.numbers[STORED]:
                 self._store_again(self.join)
+        # What it would count of streams is of no use; but all of them have a place there.
+        entered = np.zeros_like(self.state.entered)
+        self.join.observer = self.join.observer._replace(entered=entered)
         return self.join
+
+    def _grow_second(self, join: Operator) -> None:
+        """Let the second join have room for rows to come, and the same streams as the first."""
+        names = self.ingest.names
+        new, names.new = names.new, []  # the first join has not given them their windows yet
+        join.make_room(0)
+        names.new = new
+        if self.plan.windows is not None:
+            placed = min(len(join.core.sweep), len(self.first.core.sweep))
+            join.core.sweep[:placed] = self.first.core.sweep[:placed]
 
     def _store_again(self, join: Operator) -> None:
         """Store the rows of the sample in a new second join, whose clock is as it was."""
         log = self.state.notes[: self.state.numbers[STORED]]
         places = np.flatnonzero(depths(log["lot"]) >= log["level"])
+        if self.whole:
+            places = places[self._within_last(places)]
         size = len(places)
         batch = self._batch(places)._replace(payload=places)
         join.core.numbers[CLOCK_NUMBERS] = self.clock[: len(CLOCK_NUMBERS)]
-        join.core.lanes["newest"] = self.clock[len(CLOCK_NUMBERS) :]
+        join.core.lanes["newest"][: self.shape.lanes] = self.clock[len(CLOCK_NUMBERS) :]
         join.core.numbers[ARRIVALS] = size
         join.make_room(size)
+        self._grow_second(join)
         learned = self.first.matcher.arrays()
         for name, array in join.matcher.arrays().items():
             form = join.matcher.layout()[name]
@@ -164,12 +182,54 @@ class SampleJoin(SampleLog):
                 array[:] = learned[name][: len(array)]
         join.store_again(Rows(batch, np.arange(size)), anew=True)
         self._put_marks(join.core)
-        for lane, last in enumerate(self.lasts.tolist()):
-            if last:
-                mine = np.flatnonzero(batch.stream == lane)
-                join.core.counts[lane * FATES + ARRIVED] = len(mine)
-                ring = int(join.core.lanes["recent"][lane]) + np.arange(len(mine)) % last
-                join.core.recent["arrival"][ring] = join.core.recent["row"][ring] = mine
+        if self.lasts.any():
+            self._put_recent(join.core, batch.stream, log["number"][places])
+
+    def _within_last(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which rows of the log are in their row windows, or have none."""
+        streams = self.state.rows.stream[places]
+        last = self._last_of(streams)
+        number = self.state.notes["number"][places]
+        within: npt.NDArray[np.bool_] = (last == 0) | (number > self._replayed()[streams] - last)
+        return within
+
+    def _last_of(self, streams: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """The lengths of the row windows of streams, 0 for none."""
+        return self.lasts[streams if self.plan.by is None else np.zeros_like(streams)]
+
+    def _put_recent(
+        self, core: Core, streams: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]
+    ) -> None:
+        """Let the row windows of a new second join be as they were.
+
+        Args:
+            core: of the second join.
+            streams: by row.
+            numbers: that the rows have in their streams.
+        """
+        counts = core.counts.reshape(-1, FATES)[:, ARRIVED]
+        if self.whole:
+            replayed = self._replayed()[: len(counts)]
+            counts[: len(replayed)] = replayed
+        for stream in np.unique(streams[self._last_of(streams) > 0]).tolist():
+            mine = np.flatnonzero(streams == stream)
+            number = numbers[mine]
+            if not self.whole:  # the others did not come here
+                number = 1 + np.arange(len(mine))
+                counts[stream] = len(mine)
+            lane = 0 if core.settings.by else stream
+            last = int(self.lasts[lane])
+            start = stream * last if core.settings.by else int(core.lanes["recent"][lane])
+            ring = start + (number - 1) % last
+            core.recent["arrival"][ring] = core.recent["row"][ring] = mine
+
+    def _replayed(self) -> npt.NDArray[np.int64]:
+        """By stream, how many rows came that do not wait to be replayed."""
+        numbers = self.state.numbers
+        waiting = self.state.rows.stream[numbers[STORED] : numbers[NOTED]]
+        replayed: npt.NDArray[np.int64] = self.state.entered.copy()
+        np.subtract.at(replayed, waiting, 1)
+        return replayed
 
     def catch_up(self) -> None:
         """Let the second join have the rows that have come."""
@@ -178,17 +238,17 @@ class SampleJoin(SampleLog):
         if start == end:
             return
         join = self._second()
-        join.make_room(0)
+        self._grow_second(join)
         deep, order = depths(notes["lot"][start:end]), notes["order"][start:end].copy()
         at = 0
-        while len(probing := np.flatnonzero(deep[at:] >= numbers[PROBING])):
-            at += int(probing[0])
+        while len(coming := np.flatnonzero(self._come(deep[at:]))):
+            at += int(coming[0])
             if order[at] >= numbers[CHECK_AT]:
                 self._check(join, start + at)
                 continue  # fewer rows may probe now
             until = int(np.searchsorted(order, numbers[CHECK_AT]))
-            probing = at + np.flatnonzero(deep[at:until] >= numbers[PROBING])
-            self._replay(join, start + probing, deep[probing])
+            coming = at + np.flatnonzero(self._come(deep[at:until]))
+            self._replay(join, start + coming, deep[coming])
             at = until
         self._note_work(join)
         self._note_clock(join.core)
@@ -196,6 +256,10 @@ class SampleJoin(SampleLog):
         self._note_marks(join.core, live, join.core.rows["payload"][live])
         numbers[NOTED] = numbers[STORED]
         numbers[LEAST] = numbers[PROBING]
+
+    def _come(self, deep: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which rows, by their depth, the second join has to see."""
+        return deep >= (0 if self.whole else self.state.numbers[PROBING])
 
     def _note_work(self, join: Operator) -> None:
         """Add up what the second join has done."""
@@ -236,7 +300,7 @@ class SampleJoin(SampleLog):
         state.numbers[STORED] += size
         visitors = VISITOR + np.arange(len(chosen))
         payload = np.where(chosen, start + np.cumsum(chosen) - 1, visitors)
-        visiting = NO_FLAGS if chosen.all() else ~chosen
+        visiting = NO_FLAGS if self.whole or chosen.all() else ~chosen
         batch = batch._replace(payload=payload, visiting=visiting)
         part = Part(start, np.flatnonzero(chosen), notes["lot"], steps)
         for row in self._run(join, batch.part(0, len(payload)), part, BOUNDLESS):
@@ -264,8 +328,7 @@ class SampleJoin(SampleLog):
             while status != DONE:
                 status = join.run_loop(rest)
                 out = join.out
-                found = out.payload[: out.filled[MEMBERS]].reshape(-1, width)
-                found = np.concatenate([held, found])
+                found = np.concatenate([held, self._members(out, width)])
                 out.filled[:] = 0
                 at = int(join.work.cursor[AT])
                 own = np.zeros(len(found), np.bool_)
@@ -286,6 +349,15 @@ class SampleJoin(SampleLog):
         join.matcher.on_processed(join)
         return skipped
 
+    def _members(self, out: Buffer, width: int) -> npt.NDArray[np.int64]:
+        """The places of the members of results; where a column names streams, of the newcomer."""
+        if self.plan.by is None:
+            return out.payload[: out.filled[MEMBERS]].reshape(-1, width)
+        ends = out.results["end"][: out.filled[MADE]]
+        begins = np.append(0, ends)[: len(ends)]
+        newcomers: npt.NDArray[np.int64] = out.payload[begins].reshape(-1, 1)
+        return newcomers
+
     # -- tallies ---------------------------------------------------------------------------------
 
     def _open_steps(
@@ -303,7 +375,7 @@ class SampleJoin(SampleLog):
         """Count results, given the places of their members, and their facts."""
         lanes = self.shape.lanes
         newcomer = found[:, :lanes].max(axis=1)
-        if before < BOUNDLESS or self.lasts.any():
+        if before < BOUNDLESS or self._notes_numbers():
             true = self._true(found[:, :lanes], newcomer, before)
             found, newcomer = found[true], newcomer[true]
         if not len(found):
@@ -448,12 +520,18 @@ class SampleJoin(SampleLog):
         """Which rows of the sample may still meet others, as a row of the log comes."""
         stored = int(self.state.numbers[STORED])
         stream = self.state.rows.stream[:stored]
-        lanes, clock = join.core.lanes, int(join.core.numbers[CLOCK])
+        clock = int(join.core.numbers[CLOCK])
         alive = np.ones(stored, np.bool_)
         if clock != NEVER:
-            least = clock - self.plan.late - lanes["window"][stream]
+            sweep = stream if self.plan.by is None else join.core.sweep[stream]
+            least = clock - self.plan.late - join.core.lanes["window"][sweep]
             alive = self.state.rows.time[:stored] >= least
-        if self.lasts.any():
+        if self.whole:  # the second join knows which rows have left their row windows
+            held = np.zeros(stored, np.bool_)
+            live = live_rows(join.core.rows[: join.core.numbers[ROWS_USED]])
+            held[join.core.rows["payload"][live]] = True
+            alive &= held
+        elif self.lasts.any():
             entered = self.state.before.reshape(-1, self.shape.lanes)[at]
             last = self.lasts[stream]
             number = self.state.notes["number"][:stored]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streamshed.engine.allocation import enough
 from streamshed.engine.batch import Batch
+from streamshed.engine.observe.estimator import positions
 from streamshed.engine.observe.recorder import (
     NOTE,
     NOTED,
@@ -31,7 +32,9 @@ from streamshed.kernels.core import (
     ARRIVED,
     CLOCK,
     FATES,
+    FILTERED,
     FIRST_SEEN,
+    LATE,
     NEWEST,
     OVERDUE,
     ROWS_USED,
@@ -66,6 +69,7 @@ class SampleLog(Estimator):
         self.first, self.ingest = first, first.ingest
         self.lasts = np.array([stream.last or 0 for stream in plan.streams], np.int64)
         self.by_key = plan.by_whole_keys
+        self.whole = self.by_key and bool(self.lasts.any())
         self.room = 0
         self.join: Operator | None = None
         self.width = self.ingest.empty_batch().values.shape[1:]
@@ -107,8 +111,8 @@ class SampleLog(Estimator):
                 for name, (dtype, shape) in self._columns().items()
             },
             "notes": once(NOTE, self.room),
-            "before": once(np.int64, self.room * lanes if self.lasts.any() else 0),
-            "entered": once(np.int64, lanes),
+            "before": once(np.int64, self.room * lanes if self._notes_numbers() else 0),
+            "entered": Field("stream", np.int64, kept=True),
             "numbers": once(np.int64, NUMBERS),
             "clock": once(np.int64, len(CLOCK_NUMBERS) + lanes),
             "total": once(TALLY, 1),
@@ -116,6 +120,10 @@ class SampleLog(Estimator):
             "steps": once(TALLY, STEPS),
             "step_spread": once(np.float64, STEPS * (lanes + 1) * GROUPS),
         }
+
+    def _notes_numbers(self) -> bool:
+        """Whether it is noted of a row how many have come, as the second join has not all."""
+        return bool(self.lasts.any()) and not self.whole
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by name, each with one dimension."""
@@ -138,7 +146,7 @@ class SampleLog(Estimator):
         rows = Batch._make(columns.get(name, getattr(like, name)) for name in Batch._fields)
         own = (arrays[name] for name in ("notes", "entered", "before", "numbers"))
         seed, queued = np.uint64(self.plan.seed), self.plan.queue is not None
-        self.state = Recorder(seed, self.by_key, queued, rows, *own)
+        self.state = Recorder(seed, self.by_key, self.whole, queued, rows, *own)
         self.sums = Sums(*(arrays[name] for name in Sums._fields))
         self.clock = arrays["clock"]
 
@@ -163,6 +171,16 @@ class SampleLog(Estimator):
         """The bytes in use: those of the sample, and of the second join."""
         kept = sum(array.nbytes for array in self.kept_arrays().values())
         return kept + (0 if self.join is None else self.join.state_bytes())
+
+    def followed_streams(self) -> npt.NDArray[np.int32]:
+        """The streams that have a row in the log, some more than once."""
+        self.catch_up()
+        return self.state.rows.stream[: self.state.numbers[STORED]]
+
+    def forget_streams(self, streams: npt.NDArray[np.bool_]) -> None:
+        """Begin anew with some streams, of which no row is in the log."""
+        self.state.entered[: len(streams)][streams] = 0
+        self.join = None  # it counts the rows of streams, too
 
     # -- checkpoints -----------------------------------------------------------------------------
 
@@ -216,7 +234,8 @@ class SampleLog(Estimator):
         size = len(rows.arrivals)
         numbers, state = self.state.numbers, self.state
         counts = core.counts.reshape(-1, FATES)
-        state.entered[:] = counts[: self.shape.lanes, ARRIVED]
+        entered = counts[:, ARRIVED] - counts[:, FILTERED] - counts[:, LATE]
+        state.entered[: len(entered)] = entered
         self.room = enough(self.room, size)
         super().grow(self.shape, 0)
         state = self.state
@@ -226,10 +245,7 @@ class SampleLog(Estimator):
         state.notes["order"][:size] = order
         state.notes["lot"][:size] = self._lots(rows.batch.hash, order)
         state.notes["level"][:size] = 0
-        for stream in range(self.shape.lanes):
-            mine = np.flatnonzero(rows.batch.stream == stream)
-            entered = int(state.entered[stream])
-            state.notes["number"][mine] = entered - np.arange(len(mine))[::-1]
+        state.notes["number"][:size] = positions(core, rows)
         numbers[SEEN] += size
         numbers[[NOTED, STORED]] = size
         live = live_rows(core.rows[: core.numbers[ROWS_USED]])
@@ -287,7 +303,7 @@ class SampleLog(Estimator):
     def _note_clock(self, core: Core) -> None:
         """Remember the clock of the second join, for one that takes its place."""
         self.clock[: len(CLOCK_NUMBERS)] = core.numbers[CLOCK_NUMBERS]
-        self.clock[len(CLOCK_NUMBERS) :] = core.lanes["newest"]
+        self.clock[len(CLOCK_NUMBERS) :] = core.lanes["newest"][: self.shape.lanes]
 
     def _note_marks(
         self, core: Core, rows: npt.NDArray[np.int64], places: npt.NDArray[np.int64]

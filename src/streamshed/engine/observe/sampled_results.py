@@ -18,7 +18,9 @@ from streamshed.engine.observe.state import (
     FLOOR,
     FRESH,
     LEVELS,
+    SIGNS,
     at_most_in_sketch,
+    clump_of,
     depth_of,
     is_over,
     latest_time,
@@ -49,7 +51,7 @@ class Partners(NamedTuple):
     slots: int  # streams that have partners
     top: int  # the highest level of a partner
     ahead: bool  # some are newer than the newcomer
-    merged: float  # the deviation of their number, as entries are cut by the edge of a window
+    merged: bool  # entries are cut by the edge of a window: `Loss.cut` is what that may have wrong
     cut_at_0: float  # partners of level 0 that may be outside for this reason
     own: int  # entries of the newcomer's own stream, and their rows
     own_rows: float
@@ -103,7 +105,7 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
     entries, partners = loss.entries, loss.partners
     reach = window_of(core, stream)
     slots, top, own, own_rows = 0, 0, 0, 0.0
-    ahead, merged, cut_at_0 = False, 0.0, 0.0
+    ahead, merged, cut_at_0 = False, False, 0.0
     same, rank, over = np.int64(NONE), np.int64(NO_RANK), False
     e = np.int64(loss.keys[key].head)
     while e != NONE:
@@ -138,10 +140,9 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
                     slots += 1
                 partners[loss.slot_of[other] * LEVELS + level] += rows
                 if rows < entry.count:
-                    cut = rows * (1.0 - rows / entry.count)
-                    # As long as the edge cuts an entry it is wrong to one side.
-                    aside = mix(np.uint64(entry.lo) ^ np.uint64(e)) & _ONE
-                    merged += np.sqrt(cut) * (1.0 - 2.0 * np.float64(aside))
+                    cut = _cut_variance(entry, rows)
+                    _add_cut(loss, np.sqrt(cut), mix(np.uint64(entry.lo) ^ np.uint64(e)), merged)
+                    merged = True
                     if level == 0:
                         cut_at_0 += cut
         e = np.int64(entry.after)
@@ -149,6 +150,26 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
         for level in range(1, top + 1):
             partners[slot * LEVELS + level] += partners[slot * LEVELS + level - 1]
     return Partners(slots, top, ahead, merged, cut_at_0, own, own_rows, same, rank, over)
+
+
+@kernel
+def _add_cut(loss, deviation, signs, more):  # type: ignore[no-untyped-def]
+    """Add what an entry has wrong, which is to one side as long as the same edge cuts it."""
+    for sign in range(SIGNS):
+        before = loss.cut[sign] if more else 0.0
+        aside = np.float64((signs >> np.uint64(sign)) & _ONE)
+        loss.cut[sign] = before + deviation * (1.0 - 2.0 * aside)
+
+
+@kernel
+def _cut_variance(entry, rows):  # type: ignore[no-untyped-def]
+    """The variance of the number of rows of an entry that are within a window whose edge cuts it.
+
+    Rows that come at once are within together; but no more can be wrong than are on either side.
+    """
+    cut = rows * (1.0 - rows / entry.count)
+    most = min(rows, entry.count - rows)
+    return max(cut, min(cut * clump_of(entry), most * most))
 
 
 @kernel

@@ -6,6 +6,7 @@ import numpy as np
 
 from streamshed.engine.observe.state import (
     BELOW,
+    CLUMP_STEPS,
     ENTRIES_USED,
     EXPONENT,
     FLOOR,
@@ -17,6 +18,7 @@ from streamshed.engine.observe.state import (
     PIECES,
     RISES,
     ROOM,
+    clump_of,
     depth_of,
     is_over,
     level_of,
@@ -256,6 +258,9 @@ def _merge(loss, one, other, bound):  # type: ignore[no-untyped-def]
     count = entries[one].count + entries[other].count
     if np.float64(count) * np.float64(hi - lo) > bound:
         return False
+    clump = entries[one].count * clump_of(entries[one])
+    clump += entries[other].count * clump_of(entries[other])
+    entries[one].clump = min(255, np.ceil(CLUMP_STEPS * np.log2(max(1.0, clump / count))))
     entries[one].lo = lo
     entries[one].hi = hi
     entries[one].count = count

@@ -41,12 +41,22 @@ LOTS, PREDICTED, HIDDEN, MERGED = range(4)
 """What spreads an estimate: the lots of keys, what is predicted, what may be hidden besides, rows
 that were merged."""
 SPREADS = 4
+SIGNS = 16
+"""Of merged rows it is not known to which side they are wrong: as many sums with random signs tell
+how far, instead of groups."""
 STEPS = 12
 """Steps in which the last minute goes by."""
 DISTINCT_PLACES = 2048
 """Room for keys with a result that are remembered, to count them all; a quarter stays free."""
 LIKELY = 6.0
 """Fewer results than these, as the sketch says, may be noise."""
+CLEAR, SLIGHT = 3.0, 30.0
+"""What other keys have in a cell is noise: a key stands out by so many standard deviations. Less so
+many units, as that matters only where cells have the rows of many keys."""
+MOST_STREAMS = 6
+"""Rows of a key are taken to be of no more streams than these, where a column names them."""
+CLUMP_STEPS = 8
+"""Steps in which the size of a clump doubles."""
 FAR = -(2**62)
 """Before all times."""
 
@@ -86,6 +96,7 @@ ENTRY = np.dtype(
         ("after", np.int32),
         ("rank", np.int16),  # the level is RISES - rank, but no more than the floor
         ("floor", np.uint8),
+        ("clump", np.uint8),  # how many of its rows come at once, if it was merged: see `clump_of`
     ],
     align=True,
 )
@@ -160,6 +171,8 @@ class LossSettings(NamedTuple):
     most: int  # entries of a key in a stream, before neighbours are merged
     highest: int  # the floor never rises above this
     step: int  # the length of a step of time, or in rows
+    per_row: float  # makes a product of units over all lanes one of rows
+    per_result: float  # makes one over all lanes but one the results of a row
 
 
 class Loss(NamedTuple):
@@ -181,13 +194,14 @@ class Loss(NamedTuple):
     total: npt.NDArray[Any]  # the tally since the beginning
     spread: npt.NDArray[np.float64]  # by (what, group): what spreads the estimate
     steps: npt.NDArray[Any]  # a ring: the tallies of the last minute, step by step
-    step_spread: npt.NDArray[np.float64]  # by (step, what, group)
+    step_spread: npt.NDArray[np.float32]  # by (step, what, group)
     distinct: npt.NDArray[Any]  # keys with a result: open addressing
     hand: npt.NDArray[Any]  # what was tallied of the row at hand
     known: npt.NDArray[np.float64]  # by level: results of this row, as known or predicted
     partners: npt.NDArray[np.float64]  # room to work: by (slot of a stream, level)
     left: npt.NDArray[np.float64]  # by level: the part that is left there of the oldest row
     weighed: npt.NDArray[np.float64]  # by (slot, level): the same, as the sketch should have it
+    cut: npt.NDArray[np.float64]  # by sign: what is wrong of the partners as rows were merged
     led: npt.NDArray[np.float64]  # by slot: partners that are older than the latest member
     at: npt.NDArray[np.int32]  # by lane: the entry that is tried, where there are bounds
     slot_of: npt.NDArray[np.int32]  # by stream
@@ -226,13 +240,14 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "total": once(TALLY, 1),
         "spread": once(np.float64, SPREADS * GROUPS),
         "steps": once(TALLY, STEPS),
-        "step_spread": once(np.float64, STEPS * SPREADS * GROUPS),
+        "step_spread": once(np.float32, STEPS * SPREADS * GROUPS),
         "distinct": once(DISTINCT_KEY, DISTINCT_PLACES),
         "hand": once(HAND, 1),
         "known": once(np.float64, LEVELS),
         "partners": Field("stream", np.float64, 0, LEVELS),
         "left": once(np.float64, LEVELS, kept=False),
         "weighed": Field("stream", np.float64, 0, LEVELS),
+        "cut": once(np.float64, SIGNS, kept=False),
         "led": Field("stream", np.float64),
         "at": once(np.int32, lanes, kept=False),
         "slot_of": Field("stream", np.int32, NONE),
@@ -256,6 +271,14 @@ def depth_of(lot):  # type: ignore[no-untyped-def]
 def level_of(loss, entry):  # type: ignore[no-untyped-def]
     """The level of an entry: the chance of its rows to be followed is 2^-level."""
     return max(0, min(loss.numbers[RISES] - np.int64(entry.rank), np.int64(entry.floor)))
+
+
+@kernel
+def clump_of(entry):  # type: ignore[no-untyped-def]
+    """How many rows of an entry come at once, as a row of it sees that in the mean."""
+    if entry.lo == entry.hi:
+        return np.float64(entry.count)
+    return 2.0 ** (np.float64(entry.clump) / CLUMP_STEPS)
 
 
 # -- windows --------------------------------------------------------------------------------------
@@ -367,13 +390,38 @@ def promise_of(loss, core, first, second, own):  # type: ignore[no-untyped-def]
         Its promise: log2 of the product of (1 + rows) over lanes, to the power 3/2; and the results
         that the row is likely to make, 0 if they are too few to be told from noise.
     """
-    product, likely = 1.0, 1.0
-    for lane in range(core.settings.lanes):
-        rows = rows_in_sketch(loss, core.settings.lanes, first, second, lane)
-        product *= 1.0 + rows
-        likely *= 1.0 if lane == own else FRESH * rows
+    cells, lanes, noise = loss.cells, core.settings.lanes, loss.settings.bits + 1
+    product, likely = loss.settings.per_row, loss.settings.per_result
+    for lane in range(lanes):
+        found = np.int64(min(cells[first * lanes + lane], cells[second * lanes + lane]))
+        units = np.float64(max(0, found - (loss.counted[lane] >> noise)))
+        product *= EVEN_UNITS + units
+        likely *= 1.0 if lane == own else units
+    if core.settings.by:
+        product = _of_streams(product, loss.numbers[STREAMS])
     # The bits of a float are its log2, on straight lines between the powers of 2.
     log2 = (np.float64(product).view(np.int64) - _ONE) >> _COARSER
-    return (3 * log2) >> (_MANTISSA - _COARSER + 1), likely if is_told(
-        core
-    ) and likely >= LIKELY else 0.0
+    told = likely >= LIKELY and is_told(core) and _stands_out(loss, core, first, second, own)
+    return (3 * log2) >> (_MANTISSA - _COARSER + 1), likely if told else 0.0
+
+
+@kernel
+def _of_streams(product, streams):  # type: ignore[no-untyped-def]
+    """The product over the streams that a column names, if the rows of a key are spread evenly."""
+    spread = max(1, min(streams, MOST_STREAMS))
+    each, found = 1.0 + (product - 1.0) / np.float64(spread), 1.0
+    for _ in range(spread):
+        found *= each
+    return found
+
+
+@kernel
+def _stands_out(loss, core, first, second, own):  # type: ignore[no-untyped-def]
+    """Whether the cells of a key have more than noise in every lane but its own."""
+    lanes = core.settings.lanes
+    for lane in range(lanes):
+        found = min(loss.cells[first * lanes + lane], loss.cells[second * lanes + lane])
+        mean = np.float64(loss.counted[lane] >> loss.settings.bits)
+        if lane != own and found + SLIGHT < mean + CLEAR * np.sqrt(EVEN_UNITS * mean):
+            return False
+    return True

@@ -67,6 +67,14 @@ class Estimator(Component):
         """Have everything compiled that the estimator needs."""
 
     @abstractmethod
+    def followed_streams(self) -> npt.NDArray[np.int32]:
+        """The streams that have a row that is followed, some more than once."""
+
+    @abstractmethod
+    def forget_streams(self, streams: npt.NDArray[np.bool_]) -> None:
+        """Begin anew with some streams, of which no row is followed."""
+
+    @abstractmethod
     def restore(self, saved: dict[str, npt.NDArray[Any]], changed: set[str]) -> bool:
         """Take up the arrays of a checkpoint; False if the sample has to begin anew."""
 
@@ -95,7 +103,8 @@ class Estimator(Component):
         if now in (FAR, NEVER) or not recent.any():
             return Tally()
         made = int(core.numbers[RESULTS]) - int(steps["results"][recent].min())
-        spread = self.sums.step_spread.reshape(STEPS, -1, GROUPS)[recent].sum(axis=0)
+        spread = self.sums.step_spread.reshape(STEPS, -1, GROUPS)[recent]
+        spread = spread.sum(axis=0, dtype=np.float64)
         return self._tally(steps[recent], spread, made)
 
     def _tally(
