@@ -58,6 +58,25 @@ def found(table: pa.Table | pa.RecordBatch) -> list[tuple[int, int, str]]:
     return sorted((x["r"]["ts"], x["s"]["ts"], x["pair"]["note"]) for x in table.to_pylist())
 
 
+@pytest.mark.parametrize(
+    ("url", "has_one"),
+    [
+        ("postgres://ann:secret@host/db", True),
+        ("postgres://ann:se/cret@host:5432/db", True),
+        ("postgres://ann@host/db?password=secret", True),
+        ("postgres://host/db?connect_timeout=3&pass%77ord=secret", True),
+        ("postgres://host/db?sslpassword=secret", True),
+        ("postgres://ann@host:5432/db", False),
+        ("postgres://ann:@host:5432/db?password=", False),
+        ("postgres://host:5432,other:5432/db?passfile=here", False),
+    ],
+)
+def test_a_password_is_found_and_never_shown(url: str, has_one: bool) -> None:
+    table = ss.postgres(url, "pairs")
+    assert table.has_password is has_one
+    assert "cret" not in repr(table)
+
+
 def test_the_table_of_changes_of_the_docs(database: Server) -> None:
     """The SQL of docs/relations.md: a trigger notes what happens to a table."""
     (block,) = (one for one in blocks(ROOT / "docs" / "relations.md") if one.kind == "sql")

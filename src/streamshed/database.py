@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
@@ -43,12 +44,23 @@ class Postgres:
     @property
     def _place(self) -> str:
         """The database, without a password."""
-        return re.sub(r"//[^@/]*@", "//", self.url).partition("?")[0]
+        scheme, _, place = self.url.partition("?")[0].partition("//")
+        return f"{scheme}//{place.rpartition('@')[2]}"
 
     @property
     def has_password(self) -> bool:
-        """Whether the URL has a password."""
-        return re.search(r"//[^@/]*:[^@/]*@|[?&]password=", self.url) is not None
+        """Whether the URL has a password, before the host or among the settings.
+
+        Examples:
+            >>> postgres("postgres://ann:secret@host/db", "facts").has_password
+            True
+            >>> postgres("postgres://ann@host:5432/db", "facts").has_password
+            False
+        """
+        place, _, settings = self.url.partition("?")
+        user = place.partition("//")[2].rpartition("@")[0]
+        secret = {name for name, _ in parse_qsl(settings)} & {"password", "sslpassword"}
+        return bool(user.partition(":")[2] or secret)
 
     def rows(self, what: str) -> pa.Table:
         """All rows of the table.

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,6 +112,8 @@ def _in_small_pages(size: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
     were free: to get them again takes up to forty times as long as it does otherwise.
     """
     memory = mmap.mmap(-1, max(1, size * kind.itemsize), access=mmap.ACCESS_COPY)
+    with suppress(AttributeError, OSError):  # of systems that have no large pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, kind, size)
 
 

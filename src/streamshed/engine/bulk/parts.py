@@ -25,8 +25,7 @@ from streamshed.kernels.merge import (
 
 PART_KEY = np.dtype([("hash", np.uint64), ("time", np.int64)], align=True)
 PART_ROW = np.dtype([("payload", np.int64), ("rank", np.int32), ("stream", np.int32)], align=True)
-"""A row of a part, in two arrays; `rank` is its place in the order of arrival. (As one array it
-would be among those that the system takes back, page by page, whenever they are freed.)"""
+"""A row of a part, in two arrays; `rank` is its place in the order of arrival."""
 
 
 class Parts(NamedTuple):
