@@ -84,7 +84,8 @@ def _part_that_follows(plan: Plan, shard: int, shards: int) -> BudgetPart | None
         return None
     rows = [stream.rows for stream in plan.streams]
     budgets = (plan.total,) if all(own is None for own in rows) else tuple(rows)
-    return BudgetPart(shard, shards, plan.moments, budgets)
+    least = len(plan.streams) if plan.at_least is None else plan.at_least
+    return BudgetPart(shard, shards, plan.moments, budgets, least)
 
 
 def parts_of(whole: int, shards: int) -> list[int]:

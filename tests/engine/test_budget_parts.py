@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import streamshed as ss
 from streaming import rows
-from streamshed.engine.budget_parts import BudgetParts, Counted, count_rows
+from streamshed.engine.budget_parts import BudgetParts, Counted, count_rows, promises_of
+from streamshed.engine.build import build_operator, restore_operator
 from streamshed.kernels.core import NEVER, Memory
 from streamshed.plan.plan import BudgetPart, Plan
+from streamshed.shards import counted_rows, divided, shards_by_key, split
 
 SHARDS, EVERY = 3, 5
 
@@ -35,21 +41,21 @@ def join_of(budget: dict[str, Any], policy: str = "frequency") -> ss.Join:
     return ss.join("a", "b").on("k").within(300, time="ts").keep(**budget).shed(policy)
 
 
-def parts_of_all(*budgets: int | None) -> list[BudgetParts]:
+def parts_of_all(*budgets: int | None, every: int = EVERY) -> list[BudgetParts]:
     from streamshed.engine.allocation import first_shape
 
     schema = skewed(0, 1)["a"].schema
     shape = first_shape(join_of({"total": 9}).plan({"a": schema, "b": schema}))
-    plans = [BudgetPart(shard, SHARDS, EVERY, budgets) for shard in range(SHARDS)]
+    plans = [BudgetPart(shard, SHARDS, every, budgets, 2) for shard in range(SHARDS)]
     return [BudgetParts(plan, shape, Memory()) for plan in plans]
 
 
-def told(seed: int, times: npt.NDArray[np.int64]) -> list[Counted]:
+def told(seed: int, times: npt.NDArray[np.int64], every: int = EVERY) -> list[Counted]:
     """Rows of two streams whose keys move from shard to shard as time goes on."""
     some = np.random.default_rng(seed).integers(0, 2**60, 400)[times]
     hashed = np.where(times // 40 % 2 == 0, 3, some).astype(np.uint64)
     none = np.empty(0, np.bool_)
-    return [count_rows(position, hashed, none, times, none, EVERY, SHARDS) for position in (0, 1)]
+    return [count_rows(position, hashed, none, times, none, every, SHARDS) for position in (0, 1)]
 
 
 def changes(
@@ -63,7 +69,8 @@ def changes(
             parts = BudgetParts(parts.part, parts.shape, Memory())
             parts.load(saved)
         times = np.arange(start, end)
-        parts.begin_batch(told(0, times) if times.size else [], end - 1 if times.size else NEVER)
+        counted = told(0, times, parts.part.every) if times.size else []
+        parts.begin_batch(counted, end - 1 if times.size else NEVER)
         found += [(due.time, due.budgets) for due in parts.rest()]
     return found
 
@@ -88,8 +95,11 @@ def test_all_parts_together_are_never_more_than_the_budget(budgets: tuple[int | 
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_parts_do_not_depend_on_how_rows_are_cut(restart: bool) -> None:
-    for parts, others in zip(parts_of_all(40), parts_of_all(40), strict=True):
+@pytest.mark.parametrize("every", [EVERY, 1])
+def test_parts_do_not_depend_on_how_rows_are_cut(restart: bool, every: int) -> None:
+    """However many moments are in a batch: there are 400 in the longest."""
+    both = (parts_of_all(40, every=every) for _ in range(2))
+    for parts, others in zip(*both, strict=True):
         cut = changes(others, [1, 17, 17, 80, 203], restart)
         assert changes(parts, []) == cut
         assert len(cut) > 4
@@ -110,13 +120,109 @@ def test_rows_of_the_past_and_without_a_key_or_a_time_change_nothing() -> None:
 
 def test_counts_pass_through_arrow() -> None:
     for counted in told(0, np.arange(13)):
-        again = Counted.of_rows(counted.as_rows(), SHARDS)
-        assert again.position == counted.position
-        assert again.moments.tolist() == [0, 1, 2]
-        assert (again.rows == counted.rows).all()
+        again = Counted.of_rows(counted.as_rows())
+        assert set(again.moments.tolist()) == {0, 1, 2}
+        for column, other in zip(again, counted, strict=True):
+            assert column.tolist() == other.tolist()
         assert counted.rows.sum() == 13
-    nothing = Counted(1, np.empty(0, np.int64), counted.rows[:0])
-    assert Counted.of_rows(nothing.as_rows(), SHARDS).moments.size == 0
+        assert Counted.of_rows(counted.as_rows()[:0]).moments.size == 0
+
+
+@pytest.mark.parametrize("shards", [1, 3, 300])
+@pytest.mark.parametrize("spread", [20, 5_000, 2**62])
+def test_rows_are_counted_whatever_their_order(shards: int, spread: int) -> None:
+    random = np.random.default_rng(0)
+    times = random.integers(-spread, spread, 3_000)
+    hashed = random.integers(0, 2**63, 3_000).astype(np.uint64)
+    none = np.empty(0, np.bool_)
+    counted = count_rows(1, hashed, none, times, none, EVERY, shards)
+    found: Counter[tuple[int, int]] = Counter()
+    for moment, cell, count in zip(*(column.tolist() for column in counted), strict=True):
+        found[moment, cell] += count
+    own = max(1, 256 // shards)
+    assert found == Counter(
+        (time // EVERY, (shards + key % shards) * own + (key >> 32) % own)
+        for time, key in zip(times.tolist(), hashed.tolist(), strict=True)
+    )
+
+
+def parts_of_the_only_shard_with_rows(lag: int, until: int = 400) -> list[int]:
+    """As time goes on, where a stream lags behind the other, and ends."""
+    parts, none, found = parts_of_all(90)[0], np.empty(0, np.bool_), []
+    for start in range(0, 400, 10):
+        times = np.arange(start, start + 10)
+        behind = times[times < until] - lag
+        parts.begin_batch(
+            [
+                count_rows(position, np.full(of.size, 3, np.uint64), none, of, none, EVERY, SHARDS)
+                for position, of in enumerate((times, behind[behind >= 0]))
+            ],
+            start + 9,
+        )
+        assert not [due for due in parts.rest() if sum(due.budgets) > 90]
+        found += parts.budgets
+    return found
+
+
+@pytest.mark.parametrize("lag", [0, 9, 15, 19])
+def test_parts_follow_rows_of_streams_that_lag(lag: int) -> None:
+    assert min(parts_of_the_only_shard_with_rows(lag)[8:]) > 80
+
+
+def test_parts_stay_while_a_stream_pauses() -> None:
+    assert min(parts_of_the_only_shard_with_rows(0, until=200)[8:]) > 80
+
+
+def test_what_is_kept_of_counts_does_not_grow_with_batches() -> None:
+    parts, none = parts_of_all(90)[0], np.empty(0, np.bool_)
+    for time in range(500):
+        one = np.full(1, time // 100), np.full(1, 3, np.uint64)
+        parts.begin_batch([count_rows(0, one[1], none, one[0], none, EVERY, SHARDS)], time // 100)
+    assert parts.rows.rows.tolist() == [500]
+
+
+def test_rows_promise_the_combinations_that_are_results() -> None:
+    rows = np.random.default_rng(0).integers(0, 4, (2, 3, 2, 5)).astype(np.float64)
+    for at_least in (2, 3):
+        for moment, found in enumerate(promises_of(rows, at_least).tolist()):
+            assert found == [
+                sum(
+                    math.prod(rows[moment, list(members), shard, place])
+                    for place in range(5)
+                    for count in range(at_least, 4)
+                    for members in itertools.combinations(range(3), count)
+                )
+                for shard in range(2)
+            ]
+
+
+@pytest.mark.parametrize("change", [{}, {"total": 70}, {"seed": 5}, {"policy": "random"}])
+def test_a_shard_keeps_its_part_when_it_is_restored(change: dict[str, Any]) -> None:
+    data = skewed(0, keys=2_000)
+    schemas = {name: table.schema for name, table in data.items()}
+
+    def plans(total: int = 60, policy: str = "frequency", seed: int = 0) -> list[Plan]:
+        join = join_of({"total": total}, policy).seed(seed)
+        return divided(join.plan(schemas), tuple(range(SHARDS)), 1)
+
+    larger = 0
+    for before, after in zip(plans(), plans(**change), strict=True):
+        join, read = build_operator(before), []
+        batches = [data[name].combine_chunks().to_batches()[0] for name in "ab"]
+        counted = [counted_rows(before, at, rows, SHARDS) for at, rows in enumerate(batches)]
+        join.begin_batch([one for one in counted if one is not None], 2_999)
+        shards = [shards_by_key(before.streams[0], rows, SHARDS) for rows in batches]
+        assert before.part is not None
+        for at, (batch, of) in enumerate(zip(batches, shards, strict=True)):
+            own = split(batch, of, SHARDS)[before.part.shard]
+            read.append(join.read(at, own))
+        list(join.process_inputs(read))
+        join.advance([[2_999], [2_999]])
+        held = int(join.core.pools["held"].sum())
+        again = restore_operator(after, join.snapshot())
+        assert int(again.core.pools["held"].sum()) == held
+        larger += held > -(-60 // SHARDS)
+    assert larger == 1
 
 
 @pytest.mark.parametrize(
@@ -146,9 +252,27 @@ def test_shards_make_more_of_skewed_keys(
     assert whole.ledger.results > gain * even.ledger.results
 
 
-def test_a_budget_in_bytes_and_one_shard_keep_their_parts() -> None:
-    from streamshed.shards import divided
+def test_batches_of_many_windows_are_as_good_as_short_ones() -> None:
+    """A batch has some hundred moments, and what keys are frequent changes with time."""
+    from streamshed import replay
+    from streamshed.join import spec_of
 
+    of_keys = skewed(0, count=20_000)
+    data = {
+        name: table.set_column(
+            0, "k", pc.add(table["k"], pc.multiply(pc.divide(table["n"], 600), 199))
+        )
+        for name, table in of_keys.items()
+    }
+    join = ss.join("a", "b").on("k").within(60, time="ts").keep(total=30).shed("frequency")
+    whole = join.replay(data, shards=2)
+    for chunk in (4_096, 37):
+        once = {name: table.to_reader(chunk) for name, table in data.items()}
+        made = replay.replay_batches(spec_of(join), once, shards=2)
+        assert rows(pa.Table.from_batches(list(made), made.schema)) == rows(whole.table)
+
+
+def test_a_budget_in_bytes_and_one_shard_keep_their_parts() -> None:
     schema = skewed(0, 1)["a"].schema
     schemas = {"a": schema, "b": schema}
     assert all(part.part for part in divided(join_of({"total": 60}).plan(schemas), (0, 1), 1))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -21,6 +22,7 @@ from streamshed.spark.savepoint import write_savepoint
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CUTS = (0, 1_990), (1_990, 2_000)
 SAVED: dict[str, Path] = {}
 
 
@@ -64,6 +66,21 @@ def test_two_shards_then_three_then_one(stages: Stages) -> None:
     assert ran.ledger.results == expected.ledger.results
     assert sum(stages.held.rows.values()) == sum(s.stored for s in ran.ledger.streams.values())
     assert [json.loads(said) for said in stages.held.sources] == [{"logOffset": 1}] * 3
+
+
+def test_shards_that_hold_more_than_others_go_on_with_it(stages: Stages) -> None:
+    """Most rows have one key, and so most of the budget was its shard's."""
+    random = np.random.default_rng(0)
+    times = np.arange(2_000)
+    often = {name: np.where(random.random(2_000) < 0.9, 7, times + 10) for name in "ab"}
+    data = {name: pa.table({"k": keys, "ts": times}) for name, keys in often.items()}
+    join = ss.join("a", "b").on("k").within(400, time="ts").keep(total=100).shed("random")
+    before, after = ({n: t[start:end] for n, t in data.items()} for start, end in CUTS)
+    stages.run(join, [before], 2)
+    held = sum(stages.held.rows.values())
+    stages.run(join, [after], 2)
+    assert held <= 100
+    assert 90 <= sum(stages.held.rows.values()) <= 100
 
 
 @pytest.mark.slow

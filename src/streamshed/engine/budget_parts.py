@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +14,7 @@ from streamshed.engine.batch import Batch
 from streamshed.engine.component import Component
 from streamshed.engine.loop import evict_to_budget
 from streamshed.kernels.core import BOUNDLESS, NEVER, NEWEST, Memory, Shape
-from streamshed.kernels.merge import count_places
+from streamshed.kernels.merge import count_places, counting
 from streamshed.plan.plan import MOMENTS, BudgetPart
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 PLACES = 256
 """Places of keys' hashes, in all shards together, by which rows are counted."""
-MOST_MOMENTS = 256
-"""Moments of which rows are counted that are read at once."""
+SOME = 256
+"""Moments of which the promises are found at once."""
 EVEN = 0.1
 """What is divided evenly, so that a shard can show what it would make of more."""
 TOO_LITTLE = 0.25
@@ -30,28 +31,52 @@ TOO_LITTLE = 0.25
 
 
 class Counted(NamedTuple):
-    """Rows of an input, by the moment after which they came and by the place of their keys."""
+    """Rows by the moment after which they came and by the place of their keys.
 
-    position: int
+    There may be several counts of one moment and place, which are to be added.
+    """
+
     moments: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    """By (moment, shard, place)."""
+    cells: npt.NDArray[np.int32]
+    """The number of each place, which goes by (input, shard, place in it)."""
+    rows: npt.NDArray[np.int32]
 
     def as_rows(self) -> pa.RecordBatch:
-        """The same as Arrow, a row for each moment and shard."""
-        moments, shards, places = self.rows.shape
-        rows = pa.FixedSizeListArray.from_arrays(pa.array(self.rows.ravel()), places)
-        positions = pa.array(np.full(moments * shards, self.position))
-        return pa.record_batch(
-            {"position": positions, "moment": np.repeat(self.moments, shards), "rows": rows}
-        )
+        """The same as Arrow, a row for each count."""
+        return pa.record_batch(self._asdict())
 
     @classmethod
-    def of_rows(cls, told: pa.RecordBatch, shards: int) -> Counted:
-        """What `as_rows` has told of so many shards."""
-        rows = told["rows"].flatten().to_numpy().reshape(-1, shards, places_of(shards))
-        moments = told["moment"].to_numpy()[::shards]
-        return cls(told["position"][0].as_py() if len(moments) else 0, moments, rows)
+    def of_rows(cls, told: pa.RecordBatch) -> Counted:
+        """What `as_rows` has told."""
+        return cls(*(column.to_numpy() for column in told.columns))
+
+    @classmethod
+    def concatenated(cls, parts: Iterable[Counted]) -> Counted:
+        """All that is counted, by moment."""
+        moments, cells, rows = map(np.concatenate, zip(*parts, strict=True))
+        return cls(moments, cells, rows).chosen(np.argsort(moments, kind="stable"))
+
+    def between(self, since: int, before: int | None = None) -> Counted:
+        """What is counted from a moment on, of what is in order, and before another."""
+        start = np.searchsorted(self.moments, since)
+        end = None if before is None else np.searchsorted(self.moments, before)
+        return self.chosen(slice(start, end))
+
+    def chosen(self, which: slice | npt.NDArray[np.intp]) -> Counted:
+        """Some of the counts."""
+        return Counted(self.moments[which], self.cells[which], self.rows[which])
+
+    def by_cell(self, cells: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The moments that have rows, and the rows in each of so many cells, added."""
+        moments, at = np.unique(self.moments, return_inverse=True)
+        rows = np.bincount(at * cells + self.cells, self.rows, len(moments) * cells)
+        return moments, rows.astype(np.int64).reshape(-1, cells)
+
+    @classmethod
+    def of_cells(cls, moments: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Counted:
+        """What `by_cell` has added."""
+        at, cells = np.nonzero(rows)
+        return cls(moments[at], cells.astype(np.int32), rows[at, cells].astype(np.int32))
 
 
 class Due(NamedTuple):
@@ -90,11 +115,12 @@ def count_rows(
         every: how far moments are apart.
         shards: how many there are.
     """
-    moments = np.empty(MOST_MOMENTS, np.int64)
-    rows = np.zeros((MOST_MOMENTS, shards, places_of(shards)), np.int64)
-    cells = np.array(rows.shape[1:])
-    found = count_places(hashed, time, no_key, no_time, every, cells, moments, rows)
-    return Counted(position, moments[:found], rows[:found])
+    places = places_of(shards)
+    cells = np.array([position * shards * places, shards, places])
+    counts = Counted(np.empty(len(time), np.int64), *np.empty((2, len(time)), np.int32))
+    room = counting(shards * places)
+    found = count_places(hashed, time, no_key, no_time, every, cells, room, counts)
+    return counts.chosen(np.arange(found))  # a copy: the room is as large as the input
 
 
 class BudgetParts(Component):
@@ -116,8 +142,10 @@ class BudgetParts(Component):
         self.state = NoArrays()
         even = [1 / part.shards] * part.shards
         self.before, self.shares = even, even
+        self.cells = shape.lanes, part.shards, places_of(part.shards)
+        """How many streams there are, shards, and places of keys in each."""
         self.reached: int | None = None
-        self.rows: dict[int, npt.NDArray[np.int64]] = {}
+        self.rows = Counted(np.empty(0, np.int64), *np.empty((2, 0), np.int32))
         self.due: list[Due] = []
 
     @property
@@ -145,24 +173,48 @@ class BudgetParts(Component):
             counted: the rows of the batch, of all shards.
             newest: the newest time of all of them, `NEVER` if there is none.
         """
-        for position, moments, rows in counted:
-            for moment, cells in zip(moments.tolist(), rows, strict=True):
-                if self.reached is None or moment >= self.reached:
-                    nothing = np.zeros((self.shape.lanes, *cells.shape), np.int64)
-                    self.rows.setdefault(moment, nothing)[position] += cells
-        if newest == NEVER or not self.rows:
+        self.rows = Counted.concatenated([self.rows, *counted])
+        if newest == NEVER or not self.rows.moments.size:
             return
-        reached = min(self.rows) if self.reached is None else self.reached
+        moments = np.unique(self.rows.moments)
+        reached = int(moments[0]) if self.reached is None else self.reached
         self.reached = max(reached, newest // self.part.every)
-        for moment in sorted({m + later for m in self.rows for later in range(1, MOMENTS + 2)}):
-            if reached < moment <= self.reached:
-                self._pass(moment)
-        since = self.reached - MOMENTS
-        self.rows = {moment: rows for moment, rows in self.rows.items() if moment >= since}
+        # At others there is nothing new of the last window.
+        passed = np.unique(moments[:, None] + np.arange(1, MOMENTS + 2))
+        passed = passed[(passed > reached) & (passed <= self.reached)]
+        for start in range(0, len(passed), SOME):
+            some = passed[start : start + SOME]
+            for moment, promise in zip(some.tolist(), self._promises(some), strict=True):
+                self._pass(moment, promise)
+        lately = self.rows.between(self.reached - MOMENTS)
+        self.rows = Counted.of_cells(*lately.by_cell(math.prod(self.cells)))
 
-    def _pass(self, moment: int) -> None:
+    def begin_with(self, counted: Iterable[Counted], newest: int) -> None:
+        """See what all shards together begin with: nobody has to wait for what others give up.
+
+        Args:
+            counted: the rows of a savepoint, of all shards.
+            newest: the newest time that was seen, `NEVER` if there is none.
+        """
+        self.begin_batch(counted, newest)
+        self.due.clear()
+        if self.reached is not None:
+            [promise] = self._promises(np.array([self.reached + 1]))
+            self.before = self.shares = self._wanted(promise)
+
+    def _promises(self, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """What shards promise by the rows of the window before each moment, by (moment, shard)."""
+        lately = self.rows.between(int(moments[0]) - MOMENTS, int(moments[-1]))
+        known, rows = lately.by_cell(math.prod(self.cells))
+        of_window = np.zeros((len(moments), rows.shape[1]))
+        for ago in range(1, MOMENTS + 1):
+            counted = np.isin(moments - ago, known)
+            of_window[counted] += rows[np.searchsorted(known, moments[counted] - ago)]
+        return promises_of(of_window.reshape(-1, *self.cells), self.part.at_least)
+
+    def _pass(self, moment: int, promise: npt.NDArray[np.float64]) -> None:
         """Go past a moment: who loses gives up its rows now, and who gains has to wait for one."""
-        wanted = self._wanted(moment)
+        wanted = self._wanted(promise)
         if self.before == self.shares == wanted:
             return
         held = self.budgets
@@ -170,12 +222,13 @@ class BudgetParts(Component):
         if self.budgets != held:
             self.due.append(Due(moment * self.part.every, self.budgets))
 
-    def _wanted(self, moment: int) -> list[float]:
-        """The shares of all shards by the rows of the last window; as they are if they fit."""
-        lately = [m for m in range(moment - MOMENTS, moment) if m in self.rows]
-        if not lately:
+    def _wanted(self, promise: npt.NDArray[np.float64]) -> list[float]:
+        """The shares of all shards by what they promise; as they are if they fit."""
+        whole = float(promise.sum())
+        if not whole:
             return self.shares
-        wanted = shares_of(np.add.reduce([self.rows[m] for m in lately]))
+        even = EVEN / self.part.shards
+        wanted = (even + (1 - EVEN) * promise / whole).tolist()
         change = max(abs(new - old) for new, old in zip(wanted, self.shares, strict=True))
         return wanted if change * self.part.shards > TOO_LITTLE else self.shares
 
@@ -204,15 +257,18 @@ class BudgetParts(Component):
 
     def save(self) -> dict[str, Any]:
         """What all shards know of the parts."""
-        rows = [(moment, rows.tolist()) for moment, rows in self.rows.items()]
-        return {"shares": self._both, "reached": self.reached, "rows": rows}
+        moments, rows = self.rows.by_cell(math.prod(self.cells))
+        by_moment = zip(moments.tolist(), rows.reshape(-1, *self.cells).tolist(), strict=True)
+        return {"shares": self._both, "reached": self.reached, "rows": [*by_moment]}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on with the parts that were saved; older states have none."""
         if saved:
             self.before, self.shares = saved["shares"]
             self.reached = saved["reached"]
-            self.rows = {moment: np.array(rows, np.int64) for moment, rows in saved["rows"]}
+            moments = np.array([moment for moment, _ in saved["rows"]], np.int64)
+            rows = np.array([rows for _, rows in saved["rows"]], np.int64)
+            self.rows = Counted.of_cells(moments, rows.reshape(len(moments), math.prod(self.cells)))
 
 
 def between_changes(join: Operator, batch: Batch) -> Iterator[Batch]:
@@ -242,20 +298,27 @@ def _change(join: Operator, due: Due) -> None:
     evict_to_budget(join.core, join.matcher.quiet, join.state)
 
 
-def shares_of(rows: npt.NDArray[np.int64]) -> list[float]:
-    """The shares of shards by what their rows promise.
+def promises_of(rows: npt.NDArray[np.float64], at_least: int) -> npt.NDArray[np.float64]:
+    """What shards promise by their rows, by (moment, shard).
 
-    A place promises as many results as its rows in all streams have combinations.
+    A place promises as many results as its rows have combinations of rows of so many streams.
 
     Args:
-        rows: by (stream, shard, place).
+        rows: by (moment, stream, shard, place).
+        at_least: the least number of members of a result.
 
     Examples:
-        >>> shares_of(np.array([[[4], [2]], [[9], [0]]]))
-        [0.95, 0.05]
+        >>> rows = np.array([[[[4.0], [2.0]], [[9.0], [0.0]]]])
+        >>> promises_of(rows, 2).tolist()
+        [[36.0, 0.0]]
+        >>> promises_of(rows, 1).tolist()
+        [[49.0, 2.0]]
     """
-    shards = rows.shape[1]
-    promise = rows.astype(np.float64).prod(axis=0).sum(axis=1)
-    whole = float(promise.sum()) or 1.0
-    even = EVEN if promise.any() else 1.0
-    return [even / shards + (1 - even) * float(one) / whole for one in promise]
+    streams = rows.shape[1]
+    # By the number of streams: those of some streams, and then with one more.
+    combinations = [np.ones_like(rows[:, 0]), *np.zeros((streams, *rows[:, 0].shape))]
+    for stream in range(streams):
+        for members in range(stream + 1, 0, -1):
+            combinations[members] += combinations[members - 1] * rows[:, stream]
+    whole: npt.NDArray[np.float64] = np.sum(combinations[at_least:], axis=(0, -1))
+    return whole

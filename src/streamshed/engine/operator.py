@@ -194,6 +194,7 @@ class Operator:
         self.parts: BudgetParts | None = None
         if plan.part is not None:
             self.parts = BudgetParts(plan.part, self.shape, memory)
+            self.core.pools["budget"] = self.parts.budgets
         self.spill: DiskSpill | None = None
         self.router: Any = InMemory()
         self.work = allocate_work(0, lanes, plan.by is not None)
@@ -285,7 +286,6 @@ class Operator:
             newest: the newest time of all, `NEVER` if there is none.
         """
         if self.parts is not None:
-            self.core.pools["budget"] = self.parts.budgets  # after a restart they are even
             self.parts.begin_batch(counted, newest)
 
     def _timed(self, found: Iterator[Block | Late]) -> Iterator[Block | Late]:

@@ -32,10 +32,21 @@ class Race(NamedTuple):
     taken: npt.NDArray[np.int64]  # by run: the next row to be taken by whoever merges them
 
 
+class Places(NamedTuple):
+    """Room to count the rows of some moments, each in the place that its number says."""
+
+    moments: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int32]  # by (moment, place of keys)
+    seen: npt.NDArray[np.int32]  # by moment: the places that have rows
+    used: npt.NDArray[np.int64]  # by moment: how many these are
+
+
 STREAM, TIME, HASH, PAYLOAD, ARRIVAL, HASHES = range(6)
 """The columns of a run; the last has the hashes of its attributes, by (row, place)."""
 SOME = 1 << 10
 """Rows whose order is found at a time, before they are taken."""
+MOMENTS_AT_ONCE = 16
+"""Moments of which rows are counted at once; rows of others that come between cost more."""
 _OVER = np.iinfo(np.int64).max
 _FEW_RUNS = 4
 
@@ -45,6 +56,13 @@ def race_of(runs: int) -> Race:
     leaves = max(_FEW_RUNS, 1 << max(0, runs - 1).bit_length())
     front, at, taken = (np.empty(leaves, np.int64) for _ in range(3))
     return Race(np.empty(2 * leaves, np.int64), front, at, np.empty(SOME, np.int32), taken)
+
+
+def counting(places: int) -> Places:
+    """Room to count the rows in so many places."""
+    moments, used = np.zeros((2, MOMENTS_AT_ONCE), np.int64)
+    rows, seen = np.zeros((2, MOMENTS_AT_ONCE, places), np.int32)
+    return Places(moments, rows, seen, used)
 
 
 @kernel
@@ -191,10 +209,11 @@ def order_by_shard(hashed, starts, order):  # type: ignore[no-untyped-def]
 
 
 @loop
-def count_places(hashed, time, no_key, no_time, every, cells, moments, counts):  # type: ignore[no-untyped-def]
-    """Count rows by moment and by the place of their keys; returns how many moments there are.
+def count_places(hashed, time, no_key, no_time, every, cells, places, counts):  # type: ignore[no-untyped-def]
+    """Count rows by moment and by the place of their keys; returns how many counts there are.
 
-    Rows beyond as many moments as there is room for are not counted.
+    Counts of one moment and place are to be added; there are several where rows are out of order
+    by many moments.
 
     Args:
         hashed: by which keys are divided among shards.
@@ -202,29 +221,42 @@ def count_places(hashed, time, no_key, no_time, every, cells, moments, counts): 
         no_key: which have no key; empty if all have one.
         no_time: which have no time; empty likewise.
         every: how far moments are apart.
-        cells: how many shards there are, and places of each.
-        moments: takes the numbers of moments.
-        counts: takes the rows, by (moment, shard, place), and is zero before.
+        cells: the number of the first place, how many shards there are, and places of each.
+        places: room to count the rows of some moments.
+        counts: takes what is counted; it has room for as many as there are rows.
     """
-    shards, places = np.uint64(cells[0]), np.uint64(cells[1])
-    found, at = 0, 0
+    first, shards, own = cells[0], np.uint64(cells[1]), np.uint64(cells[2])
+    found = 0
     for i in range(hashed.size):
         if (no_key.size > 0 and no_key[i]) or (no_time.size > 0 and no_time[i]):
             continue
         moment = time[i] // every
-        if found == 0 or moments[at] != moment:
-            at = found - 1
-            while at >= 0 and moments[at] != moment:
-                at -= 1
-            if at < 0 and found == moments.size:
-                at = 0
-                continue
-            if at < 0:
-                at = found
-                moments[at] = moment
-                found += 1
-        place = (hashed[i] >> np.uint64(32)) % places
-        counts[at, np.int64(hashed[i] % shards), np.int64(place)] += 1
+        at = moment % places.moments.size
+        if places.moments[at] != moment:
+            found = _count_moment(places, at, first, counts, found)
+            places.moments[at] = moment
+        shard, place = hashed[i] % shards, (hashed[i] >> np.uint64(32)) % own
+        cell = np.int64(shard * own + place)
+        if places.rows[at, cell] == 0:
+            places.seen[at, places.used[at]] = cell
+            places.used[at] += 1
+        places.rows[at, cell] += 1
+    for at in range(places.moments.size):
+        found = _count_moment(places, at, first, counts, found)
+    return found
+
+
+@kernel
+def _count_moment(places, at, first, counts, found):  # type: ignore[no-untyped-def]
+    """Hand out the counts of a moment, and make room for another; returns how many are found."""
+    for i in range(places.used[at]):
+        cell = places.seen[at, i]
+        counts.moments[found] = places.moments[at]
+        counts.cells[found] = first + cell
+        counts.rows[found] = places.rows[at, cell]
+        places.rows[at, cell] = 0
+        found += 1
+    places.used[at] = 0
     return found
 
 

@@ -226,6 +226,8 @@ class BudgetPart:
     """How far the moments are apart at which parts may change, in units of time."""
     budgets: tuple[int | None, ...]
     """The whole budgets: that of each stream, or the one that all share."""
+    at_least: int
+    """The least number of members of a result."""
 
 
 @dataclass(frozen=True)

@@ -107,8 +107,6 @@ class JoinProcessor(StatefulProcessor):
     ) -> None:
         """Take rows of a savepoint that belong to a shard, which its first batch begins with."""
         for row in initialState.itertuples(index=False):
-            if row.stream == COUNTED:
-                continue
             of_shard = self.held.setdefault(int(key[0]), {})
             of_shard.setdefault(row.stream, []).append(bytes(row.rows))
 
@@ -184,8 +182,8 @@ class JoinProcessor(StatefulProcessor):
 
     def _begin_batch(self, join: Operator, blobs: list[Blob]) -> None:
         """Tell the shard what is known of the rows of all shards."""
-        told = [from_ipc(data) for stream, *_, data in blobs if stream == COUNTED]
-        counted = [Counted.of_rows(rows, len(self.plans)) for rows in told]
+        told = [data for stream, *_, data in blobs if stream == COUNTED]
+        counted = [Counted.of_rows(from_ipc(data)) for data in told]
         join.begin_batch(counted, max((newest for *_, newest, _ in blobs), default=NEVER))
 
     def results(

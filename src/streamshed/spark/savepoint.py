@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import functions as f
 
+from streamshed.engine.budget_parts import Counted
 from streamshed.engine.build import build_operator
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
@@ -28,6 +29,7 @@ from streamshed.engine.restore import stored_rows
 from streamshed.errors import InputError, SpecError, StateError
 from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPORTANCE, Memory
 from streamshed.plan.plan import Plan, StreamPlan
+from streamshed.spark.blobs import COUNTED
 from streamshed.spark.deferred import STATE
 from streamshed.spark.late import checked_folder, file_system
 from streamshed.spark.settings import start_coordinator
@@ -230,7 +232,7 @@ class Resumed:
     Attributes:
         held: what is known besides the rows.
         first: whether it is the first of all shards, which takes over the accounts.
-        blobs: the rows of each input, packed.
+        blobs: the rows of each input, packed, and under `COUNTED` what is told of those of all.
     """
 
     held: Held
@@ -245,7 +247,12 @@ class Resumed:
                 InputRows.concatenated([join.read(position, from_ipc(blob)) for blob in blobs])
             )
             for position, blobs in sorted(self.blobs.items())
+            if position != COUNTED
         ]
+        if join.parts is not None:
+            counted = [Counted.of_rows(from_ipc(blob)) for blob in self.blobs.get(COUNTED, [])]
+            join.parts.begin_with(counted, max(self.held.newest))
+            join.core.pools["budget"] = join.parts.budgets
         if parts:
             for _ in join.process(merged(parts)):
                 pass  # results that were made before
