@@ -32,7 +32,6 @@ def table(seed: int, disorder: int = 0, keys: int = 40) -> pa.Table:
 SORTED = {name: table(seed) for seed, name in enumerate(NAMES)}
 SHUFFLED = {name: table(seed, disorder=9) for seed, name in enumerate(NAMES)}
 BASE = ss.join("a", "b", "c").on("k").within(WINDOW, time="ts")
-ROWS_ONLY = ss.join("a", "b", "c").on("k").last(9, time="ts")
 PAIR = ss.join("a", "b").on("k").within(WINDOW, time="ts")
 BUDGETS: list[Callable[[ss.Join], ss.Join]] = [
     lambda join: join,
@@ -274,7 +273,6 @@ def test_intervals_may_be_durations() -> None:
             lambda: BASE.first(per="a").partial().count(SORTED),
             r"a partial result may have no row of 'a'; use \.first\(per='key'\)",
         ),
-        (lambda: ROWS_ONLY.first(per="key").estimate(rate=0.5).count(SORTED), "`rate` is 0.5, but"),
     ],
 )
 def test_what_cannot_be_says_why(say: Callable[[], object], message: str) -> None:

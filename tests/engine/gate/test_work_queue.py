@@ -158,7 +158,7 @@ def test_with_time_enough_nobody_waits():
 @pytest.mark.parametrize("kind", ["condition", "keyed"])
 def test_cuts_and_restarts_change_nothing(kind):
     tables = with_keys()
-    join = throttled(*((CONDITION, 20_000) if kind == "condition" else (KEYED, 3_000)))
+    join = throttled(*((CONDITION, 20_000) if kind == "condition" else (KEYED, 2_500)))
     join = join.queue(rows=20, per="stream")
     whole = started(join, tables)
     for _ in whole.process(all_rows(whole, tables)):
