@@ -68,9 +68,14 @@ class Counted(NamedTuple):
 
     def by_cell(self, cells: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The moments that have rows, and the rows in each of so many cells, added."""
-        moments, at = np.unique(self.moments, return_inverse=True)
+        begins = self.begins()
+        at, moments = np.cumsum(begins) - 1, self.moments[begins]
         rows = np.bincount(at * cells + self.cells, self.rows, len(moments) * cells)
         return moments, rows.astype(np.int64).reshape(-1, cells)
+
+    def begins(self) -> npt.NDArray[np.bool_]:
+        """Which are the first counts of a moment, of what is in order."""
+        return np.append(True, self.moments[1:] != self.moments[:-1])[: len(self.moments)]
 
     @classmethod
     def of_cells(cls, moments: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Counted:
@@ -176,7 +181,7 @@ class BudgetParts(Component):
         self.rows = Counted.concatenated([self.rows, *counted])
         if newest == NEVER or not self.rows.moments.size:
             return
-        moments = np.unique(self.rows.moments)
+        moments = self.rows.moments[self.rows.begins()]
         reached = int(moments[0]) if self.reached is None else self.reached
         self.reached = max(reached, newest // self.part.every)
         # At others there is nothing new of the last window.
