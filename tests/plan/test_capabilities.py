@@ -53,7 +53,7 @@ ORDER = "order in time (`in_order`, `between`)"
 UNMATCHED = "rows without a match (`unmatched`)"
 NOT_JUDGED = {"partial results", "first results (`first`)"}
 """Features whose results are judged elsewhere: `engine/test_contract.py` and
-`engine/test_result_options.py`."""
+`engine/options`."""
 
 
 def exact(kind: Kind, *features: str) -> Counter:
