@@ -46,7 +46,7 @@ _STYLE = """<style>
 pre { white-space: pre-wrap; }
 .yes { color: light-dark(#17692b, #6fd48a); } .no { color: light-dark(#9b1c1c, #ff9a9a); }
 .some { color: light-dark(#7a5200, #f0c060); } .verdicts p { margin: .25rem 0; }
-details { margin: .25rem 0; } h3 { margin-top: 2.5rem; } .about { color: #888; }
+details { margin: .25rem 0; } h3 { margin-top: 2.5rem; } .about { color: light-dark(#666, #999); }
 @media print {
   body { font-size: 10pt; margin: 0; max-width: none; }
   details > * { display: block; } details::details-content { content-visibility: visible; }
