@@ -19,9 +19,11 @@ what is tested. Where it is silent, this was decided:
 * **Time** (figure 3) is that of the loop, processor time, per tuple, the least of some rounds.
 * **Recovery** (figure 5): how many intervals of 250 s after a change of region the output takes to
   come up to half of its median in the region (regions of at least 8 intervals).
-* **The queue** (figure 6): a tuple comes every second, the join takes one every 5 seconds; the
-  window is 500 s, and full with a fifth of the tuples: memory is given as a part of that. Three
-  readings are tried. *Shared, by results added* (the default here): of those that wait, tuples
+* **The queue** (figure 6): five tuples come while the join takes one. By section 5.1 a tuple comes
+  every second, so that the join takes one in 5 seconds, and its window of 500 s is full with a
+  fifth of the tuples; or more come than there, as the "input rate is 5 times faster" of section
+  5.1.1 can be read, and windows and memory are those of figure 2 (`processed`). Three readings of
+  the queue are tried. *Shared, by results added* (the default here): of those that wait, tuples
   stand by how many more results there are if they are taken, and sketches are of all tuples that
   come (`docs/meaning.md`). *Shared, as written*: one queue, in which tuples stand by their
   productivity, from sketches of those taken (algorithm 1). *Per stream, as written*: the same with

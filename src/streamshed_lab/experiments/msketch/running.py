@@ -35,6 +35,7 @@ OTHER_BJOIN = f"BJoin, {LAST_TWO}"
 RESULTS_BJOIN = "BJoin, R3 with R1 ⋈ R2"
 PLAIN = {
     "queue": "shared, by results added",
+    "processed": "a tuple in 5 seconds",
     "gap": "times as many, of shares",
     "volume": "100",
     "memory": "of each window",
@@ -77,16 +78,17 @@ QUICK = Scale(
 )
 
 
-def region_join(seed: int, late: int = 0, order: str = IN_TURN) -> ss.Join:
+def region_join(seed: int, late: int = 0, order: str = IN_TURN, window: int = WINDOW) -> ss.Join:
     """The paper's query, without a budget.
 
     Args:
         seed: of what policies decide by lot.
         late: so many seconds rows may be taken out of order.
         order: of binary joins, where a policy goes by one of `ORDERS`.
+        window: in the time that passes from one tuple to the next.
     """
     join = ss.join(*ORDERS[order]).on(*CONDITIONS)
-    return join.within(WINDOW, time="time", late=late, clock="max").seed(seed)
+    return join.within(window, time="time", late=late, clock="max").seed(seed)
 
 
 def region_work(
