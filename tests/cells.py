@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +64,7 @@ def in_bytes(join: ss.Join) -> ss.Join:
 
 
 IN_BYTES = "`keep(memory=…)`"
+FACTORISED = "one output for each arrival (`factorised`)"
 SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
     "time windows": lambda join: join,
     "row windows": lambda join: join,
@@ -78,9 +80,30 @@ SAYS: dict[str, Callable[[ss.Join], ss.Join]] = {
     "order in time (`in_order`, `between`)": lambda join: join.in_order("a", "b"),
     "rows without a match (`unmatched`)": lambda join: join.unmatched("a", "b"),
     "first results (`first`)": lambda join: join.first(per="key"),
+    FACTORISED: lambda join: join.factorised(),
     "selection": lambda join: join.select("time"),
     "aggregates": lambda join: join,  # of the same results, see `check_aggregates`
 }
+
+
+def expanded(outputs: pa.Table) -> list[dict[str, Any]]:
+    """The results that outputs stand for: all choices of a member from each list."""
+    found = []
+    for output in outputs.to_pylist():
+        lists = {name: members for name, members in output.items() if isinstance(members, list)}
+        rest = {name: value for name, value in output.items() if name not in lists}
+        if "members" in lists:
+            first, *partners = lists["members"]
+            by_stream: dict[str, list[Any]] = {}
+            for partner in partners:
+                by_stream.setdefault(partner["stream"], []).append(partner)
+            found += [
+                rest | {"members": [first, *chosen]} for chosen in product(*by_stream.values())
+            ]
+        else:
+            choices = product(*(members or [None] for members in lists.values()))
+            found += [dict(zip(lists, chosen, strict=True)) | rest for chosen in choices]
+    return found
 
 
 def said(kind: Kind, *features: str) -> ss.Join:

@@ -277,6 +277,7 @@ def test_a_join_shows_its_methods_only():
             "between",
             "unmatched",
             "first",
+            "factorised",
             "queue",
             "spill",
             "estimate",

@@ -131,6 +131,8 @@ def _results(plan: Plan) -> str:
         kind += ", whose times are in order and within bounds"
     if plan.first is not None:
         kind += f", the first only per {plan.first.per!r}"
+    if plan.factorised:
+        kind += ", one output for all that a row makes"
     if plan.unmatched:
         kind += f"; rows of {', '.join(plan.unmatched)} without a match"
     if plan.aggregates is not None:

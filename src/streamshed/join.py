@@ -354,6 +354,22 @@ time='ts')
             )
         return self._with(first=First(per, bool(last_touch)))
 
+    def factorised(self, wanted: bool = True, /) -> Join:
+        """Make one output for all results of a row: its partners, not their combinations.
+
+        An output has a list of members for each stream. It stands for all results that have one
+        member of each list. `ledger` counts these results.
+
+        Args:
+            wanted: Whether to; with `False` results are made one by one, as without the method.
+
+        Example:
+            >>> from streamshed import join
+            >>> join("a", "b", "c").on("k").last(100).factorised()
+            join('a', 'b', 'c').on('k').last(100).factorised()
+        """
+        return self._with(factorised=bool(wanted))
+
     def _distinct(self, streams: Sequence[str], method: str) -> tuple[str, ...]:
         """Refuse streams that the join does not have, or that are named twice."""
         names = self._spec.names()

@@ -222,6 +222,8 @@ class Spec:
     unmatched: tuple[str, ...] = ()
     """The streams whose rows are handed out if they have no match."""
     first: First | None = None
+    factorised: bool = False
+    """Whether a row makes one output, which stands for all its results."""
     random_seed: int = 0
     sample_rate: float | None = None
     """The part of all keys that is followed, 0 for none, None for as many as seem fit."""

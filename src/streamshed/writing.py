@@ -70,6 +70,8 @@ def written(spec: Spec) -> str:
     if spec.first is not None:
         touch = ", last_touch=True" if spec.first.last_touch else ""
         parts.append(f".first(per={spec.first.per!r}{touch})")
+    if spec.factorised:
+        parts.append(".factorised()")
     if spec.sample_rate is not None:
         parts.append(f".estimate(rate={spec.sample_rate!r})")
     if spec.random_seed:

@@ -117,6 +117,7 @@ JOINS = [
     ss.join("a", "b").on("k").within(5, time="t").between("b", "a", 1, 4).unmatched("a"),
     ss.join(*"abc").on("k").within(5, time="t").between("b", "a", 1, 4).between("c", "b", 0, 2),
     ss.join("a", "b").on("k").within(5, time="t").first(per="b", last_touch=True),
+    ss.join("a", "b").on("k").within(5, time="t").factorised(),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Order in time, rows without a match and first results on Spark: what a session makes."""
+"""Order in time, rows without a match, first results, outputs of all partners: as in a session."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def pushed(join: ss.Join) -> tuple[pa.Table, ss.Ledger]:
         lambda join: join.in_order("a", "b", strictly=True),
         lambda join: join.first(per="b", last_touch=True).unmatched("b"),
         lambda join: join.first(per="key"),
+        lambda join: join.factorised(),
         lambda join: join.on(ss.near("row", 9)).between("b", "a", -5, 20),
         lambda join: join.on(a="k", b="row").through(FACTS, a="p", b="q").in_order("b", "a"),
     ],
@@ -68,6 +69,7 @@ def pushed(join: ss.Join) -> tuple[pa.Table, ss.Ledger]:
         "in order",
         "last touch",
         "per key",
+        "factorised",
         "between, by a condition",
         "in order, through a relation",
     ],
@@ -103,9 +105,11 @@ def test_a_shard_makes_what_a_session_makes(
         assert counts[name] == getattr(accounts.streams["a"], name)
 
 
-def test_a_query_makes_what_a_session_makes(spark: SparkSession, files: Files) -> None:
+@pytest.mark.parametrize("join", [PAIR.unmatched("a", "b"), PAIR.factorised()], ids=str)
+def test_a_query_makes_what_a_session_makes(
+    join: ss.Join, spark: SparkSession, files: Files
+) -> None:
     """The query is stopped and started again after the first batch."""
-    join = PAIR.unmatched("a", "b")
     expected, accounts = pushed(join)
     files.write(BATCHES[:1])
     files.run(spark, join, shards=2)

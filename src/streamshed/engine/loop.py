@@ -61,7 +61,10 @@ from streamshed.engine.match.hooks import insert_row as index_row
 from streamshed.engine.match.keys import begin_key, note_first
 from streamshed.engine.observe.hooks import observe, on_made, on_probed
 from streamshed.engine.sink import (
+    EACH,
+    NO_ROOM,
     count_result,
+    emit_product,
     importance_of,
     is_full,
     latest_time,
@@ -202,9 +205,15 @@ def _move_row_window(core, matcher, policy, stream, shift):  # type: ignore[no-u
 
 @kernel
 def _emit(core, matcher, policy, throttle, rows, work, out, at, shift):  # type: ignore[no-untyped-def]
-    """Make the results of a row, one combination of partners after the other; False if full."""
+    """Make the results of a row, one combination of partners after the other; False if full.
+
+    Some sinks take all of them at once.
+    """
     key, stream, time = core.numbers[PINNED], rows.stream[at], rows.time[at]
     pattern = key_lanes(core, key) | (ONE << np.uint64(lane_of(core, stream)))
+    made = emit_product(out, core, matcher, policy, throttle, rows, work, at, shift)
+    if made != EACH:
+        return made != NO_ROOM
     while True:
         if is_full(out, result_width(core, work.cursor[GROUPS])):
             return False

@@ -36,6 +36,7 @@ from streamshed.engine.checkpoint import Delta, Snapshot
 from streamshed.engine.clock import agreed_time
 from streamshed.engine.collisions import Collisions
 from streamshed.engine.component import Component
+from streamshed.engine.factorised import allocate_factorised
 from streamshed.engine.gate.hooks import InMemory, NoQueue, Unthrottled
 from streamshed.engine.gate.queue import ArrivalQueue
 from streamshed.engine.gate.throttle import Controller
@@ -56,6 +57,7 @@ from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.observe.estimator import LossEstimator, is_estimated
 from streamshed.engine.observe.hooks import NotEstimated
 from streamshed.engine.observe.tallies import Estimator
+from streamshed.engine.outputs import choices, without_collisions
 from streamshed.engine.payload import Payload, Places, warm_gathering
 from streamshed.engine.restore import (
     CORE,
@@ -108,9 +110,10 @@ class Block(NamedTuple):
 
     `ends` says where each result's members end where their number varies; `updates` which arrivals
     made the results, and which they extend, where a column names the streams; `payload` where the
-    members' rows are kept. In a partial join whose keys have to be checked, `known` has what is
-    known of each member, and `unfinished` whether more results of the last arrival follow. Of rows
-    without a match `certain` says whether they have none for sure; it is None where members match.
+    members' rows are kept. In a partial join whose keys have to be checked, and in a `factorised`
+    one, where a row makes one output for all its results, `known` has what is known of each member;
+    `unfinished` says whether more results of the last arrival follow. Of rows without a match
+    `certain` says whether they have none for sure; it is None where members match.
     """
 
     time: npt.NDArray[np.int64]
@@ -122,11 +125,17 @@ class Block(NamedTuple):
     known: npt.NDArray[Any] = NO_MEMBERS
     unfinished: bool = False
     certain: npt.NDArray[np.bool_] | None = None
+    factorised: bool = False
+
+    @property
+    def stands_for(self) -> int:
+        """How many results there are; outputs are several each."""
+        return int(choices(self).sum()) if self.factorised else len(self.time)
 
     def split(self, most: int) -> Iterator[Block]:
         """The same results in blocks of so many at most; members to be checked stay together."""
         count = len(self.time)
-        if count <= most or self.known.size:
+        if count <= most or (self.known.size and not self.factorised):
             yield self
             return
         for start in range(0, count, most):
@@ -139,6 +148,7 @@ class Block(NamedTuple):
                 importance=self.importance[some],
                 updates=self.updates[some],
                 certain=None if self.certain is None else self.certain[some],
+                known=self.known[begin : int(ends[-1])],
             )
 
 
@@ -200,8 +210,9 @@ class Operator:
         self.work = allocate_work(0, lanes, plan.by is not None)
         width = self.core.settings.width
         # Where members may have the hash of other keys, a partial result may be without them.
-        self.collisions = Collisions(plan) if self.checked and plan.at_least else None
-        self.out: Any = self._buffer(width)
+        settled = self.checked and plan.at_least and not plan.factorised
+        self.collisions = Collisions(plan) if settled else None
+        self.out: Any = self._buffer(max(width, self._width_for(self.shape)))
         self.left_unfinished = False
         self.rejected = 0
         self.rejected_importance = 0.0
@@ -363,6 +374,7 @@ class Operator:
     def _block(self, made: int) -> Block:
         """The results in the output buffer."""
         partial = self.collisions is not None
+        known = partial or self.plan.factorised
         self.left_unfinished = bool(partial and self.work.cursor[STAGE] == PROBED)
         block = Block(
             self.out.results["time"][:made].copy(),
@@ -371,8 +383,9 @@ class Operator:
             self.payload,
             self.out.importance[:made].copy(),
             self.out.results[list(UPDATES)][:made].copy() if self.plan.by else NO_UPDATES,
-            self.out.members[: self.out.filled[MEMBERS]].copy() if partial else NO_MEMBERS,
+            self.out.members[: self.out.filled[MEMBERS]].copy() if known else NO_MEMBERS,
             self.left_unfinished,
+            factorised=self.plan.factorised,
         )
         if self.spill is not None and not self.checked:
             self.spill.note_emitted(block)
@@ -431,7 +444,7 @@ class Operator:
     def count_only(self) -> None:
         """Let results be counted, and not handed out."""
         self.counting = True
-        self.out = allocate_buffer(0, 0, CHUNK, self.plan.weighed)
+        self.out = self._buffer(0, results=0)
         self.shape = replace(self.shape, unmatched=False)
         self.core = self.core._replace(left=self.core.left[:0].copy())
 
@@ -523,16 +536,23 @@ class Operator:
 
     def work_in(self, shape: Shape) -> None:
         """Have room to work on arrays that have the room of a shape."""
-        by = self.plan.by is not None
-        self.work = allocate_work(shape.rows, shape.streams, by)
-        if by and not self.counting and shape.streams + 1 > self.out.payload.size:
-            self.out = self._buffer(1 + shape.streams // OUTPUT)
+        self.work = allocate_work(shape.rows, shape.streams, self.plan.by is not None)
+        width = self._width_for(shape)
+        if not self.counting and OUTPUT * width > self.out.payload.size:
+            self.out = self._buffer(width)
         self.shape = shape
 
-    def _buffer(self, width: int) -> Any:
+    def _width_for(self, shape: Shape) -> int:
+        """How wide results have to be thought so that the buffer has room for any one of them."""
+        most = shape.streams if self.plan.by is not None else 0
+        return 1 + (shape.rows if self.plan.factorised else most) // OUTPUT
+
+    def _buffer(self, width: int, results: int = OUTPUT) -> Any:
         """An output buffer for results of a width."""
+        if self.plan.factorised:
+            return allocate_factorised(results, width, CHUNK)
         partial = self.collisions is not None
-        return allocate_buffer(OUTPUT, width, CHUNK, self.plan.weighed, partial)
+        return allocate_buffer(results, width, CHUNK, self.plan.weighed, partial)
 
     def _place(self, windows: WindowPlan) -> None:
         """Give the streams that are new the windows that were said of them."""
@@ -556,15 +576,17 @@ class Operator:
         self, block: Block, batch: pa.RecordBatch, true: npt.NDArray[np.bool_]
     ) -> pa.RecordBatch:
         """Count results that were built; returns them, without what collided."""
-        candidates, importance = len(block.time), block.importance.sum()
+        candidates, importance = block.stands_for, block.importance.sum()
         collisions = self.collisions if block.certain is None else None
         if collisions is not None and collisions.concern(block, true):
             block = collisions.settle(block, self.core)
             batch, _ = build_results(self.plan, block, False, self._relation())
+        elif not true.all() and block.factorised:
+            block = without_collisions(self.plan, block, true)
         elif not true.all():
             weights = block.importance[true] if block.importance.size else UNWEIGHTED
             block = block._replace(time=block.time[true], importance=weights)
-        self.rejected += candidates - len(block.time)
+        self.rejected += candidates - block.stands_for
         self.rejected_importance += float(importance - block.importance.sum())
         if self.spill is not None and self.checked:
             self.spill.note_emitted(block)

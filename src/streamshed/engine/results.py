@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamshed.engine.outputs import have_equal_keys, listed, without_collisions
 from streamshed.kernels.core import NONE
 from streamshed.plan.plan import Plan, RelationPlan, StreamPlan
 from streamshed.selection import EXTENDS, KEY, MEMBERS, TIME, UPDATE
@@ -33,7 +34,7 @@ def result_schema(plan: Plan) -> pa.Schema:
     for stream in plan.streams:
         if stream.chosen:
             kind = pa.struct([stream.schema.field(name) for name in stream.chosen])
-            fields.append(pa.field(stream.name, kind))
+            fields.append(pa.field(stream.name, pa.list_(kind) if plan.factorised else kind))
     if plan.through is not None and plan.through.chosen:
         kind = pa.struct([plan.through.schema.field(name) for name in plan.through.chosen])
         fields.append(pa.field(plan.through.relation.name, kind))
@@ -74,11 +75,32 @@ def build_results(
         checked: whether equal hashes may belong to different keys.
         relation: through which the streams are joined, if they are.
     """
+    if plan.factorised:
+        return _outputs(plan, block, checked)
     if plan.by is not None:
         batch, true = _listed_results(plan, block, checked)
     else:
         batch, true = _struct_results(plan, block, checked, relation)
     return (batch if true.all() else batch.filter(pa.array(true))), true
+
+
+def _outputs(plan: Plan, block: Block, checked: bool) -> tuple[pa.RecordBatch, Flags]:
+    """Outputs that stand for several results, and which members have the newcomer's key."""
+    true = np.ones(len(block.members), np.bool_)
+    if checked and len(block.time):
+        true = have_equal_keys(plan, block)
+        if not true.all():
+            block = without_collisions(plan, block, true)
+    if plan.by is not None:
+        return _listed_results(plan, block, False)[0], true
+    schema = result_schema(plan)
+    columns = [
+        listed(block, position, schema.field(stream.name).type, list(stream.chosen))
+        for position, stream in enumerate(plan.streams)
+        if stream.chosen
+    ]
+    columns.append(_times(block.time, plan))
+    return pa.RecordBatch.from_arrays(columns, schema=schema), true
 
 
 def _struct_results(

@@ -2,7 +2,7 @@
 
 It is bounded: the loop is left when it is full, and goes on after it was emptied. Where results are
 only counted it has no room at all, and takes nothing; that is no type of its own, for which all
-would be compiled once more.
+would be compiled once more. One that takes all partners of a row at once is: `factorised.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from streamshed.engine.batch import GROUPS, MIXED
 from streamshed.engine.match.hooks import write_fact
-from streamshed.kernels.compiling import kernel
+from streamshed.kernels.compiling import hook, kernel
 from streamshed.kernels.core import ARRIVALS, NONE, RESULTS, TOTAL_IMPORTANCE
 from streamshed.kernels.table import sweep_of
 
@@ -92,7 +92,17 @@ def is_full(out, width):  # type: ignore[no-untyped-def]
     return out.filled[MADE] >= out.results.size or out.filled[MEMBERS] + width > out.payload.size
 
 
-@kernel
+EACH, ALL, NO_ROOM = range(3)
+"""What becomes of a row's results: they are made one by one, all were made, or there is no room."""
+
+
+@hook
+def emit_product(out, core, matcher, policy, throttle, batch, work, i, shift):  # type: ignore[no-untyped-def]
+    """Make all results of the row at hand at once, if the sink can; see `EACH`."""
+    return EACH
+
+
+@hook
 def write(out, core, matcher, batch, work, i, latest, importance):  # type: ignore[no-untyped-def]
     """Take a result: the row at hand, and the rows chosen as its partners."""
     if out.results.size == 0:
@@ -105,7 +115,7 @@ def write(out, core, matcher, batch, work, i, latest, importance):  # type: igno
         for group in range(groups):
             out.payload[base + 1 + group] = core.rows[work.groups[group].row].payload
         out.results[made].update = core.numbers[ARRIVALS] - 1
-        out.results[made].extends = _extended(core, work, groups)
+        out.results[made].extends = extended(core, work, groups)
     else:
         if not core.settings.complete:
             out.payload[base:end] = NONE
@@ -206,7 +216,7 @@ def within_windows(core, batch, work, i, latest):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _extended(core, work, groups):  # type: ignore[no-untyped-def]
+def extended(core, work, groups):  # type: ignore[no-untyped-def]
     """The arrival that made results with all members but the newcomer, or NONE.
 
     It is that of the youngest of them, if they are enough and the others are all its partners.

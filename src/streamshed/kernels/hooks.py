@@ -60,6 +60,12 @@ def on_result(policy, core, key, stream, time, pattern, members, count):  # type
 
 
 @hook
+def hears_results(policy):  # type: ignore[no-untyped-def]
+    """Whether it learns from results one by one; known when the loop is compiled."""
+    return False
+
+
+@hook
 def mark(policy, core, row):  # type: ignore[no-untyped-def]
     """What a checkpoint must keep of a row so that `on_restore` can put it where it was."""
     return 0

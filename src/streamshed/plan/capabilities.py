@@ -71,6 +71,10 @@ _COPIED = (
     " knows whether a row has a match in another"
 )
 _NO_FIRST = "first results are found by a key that all streams share"
+_NO_PRODUCT = (
+    "an output stands for every choice of partners, and without a key that all streams share not"
+    " every choice is a result"
+)
 NO_STREAM_BUDGET = (
     "the streams are known only as they appear, so none can have a budget of its own: use"
     " .keep(total=…)"
@@ -141,16 +145,23 @@ FEATURES: tuple[Feature, ...] = (
         lambda spec: spec.first is not None,
         dict.fromkeys(("equalities", "condition", "relation"), _NO_FIRST),
     ),
+    Feature(
+        "one output for each arrival (`factorised`)",
+        ".factorised()",
+        lambda spec: spec.factorised,
+        dict.fromkeys(("equalities", "condition", "relation"), _NO_PRODUCT),
+    ),
     Feature("selection", ".select()", lambda spec: spec.selection is not None),
     Feature("aggregates", ".aggregate()", lambda spec: spec.aggregation is not None),
 )
 
 _BY_NAME = {feature.name: feature for feature in FEATURES}
 
-_ORDER, _UNMATCHED, _FIRST = (
+_ORDER, _UNMATCHED, _FIRST, _FACTORISED = (
     "order in time (`in_order`, `between`)",
     "rows without a match (`unmatched`)",
     "first results (`first`)",
+    "one output for each arrival (`factorised`)",
 )
 
 EXCLUSIVE: dict[tuple[str, str], str] = {
@@ -173,6 +184,19 @@ EXCLUSIVE: dict[tuple[str, str], str] = {
     ): "aggregates are computed from results, and unmatched rows are in none",
     (_UNMATCHED, "`spill`"): "rows on disk find their matches after their windows have closed",
     (_FIRST, "`spill`"): "rows on disk make their results after rows that arrived later",
+    ("importance (`weigh`)", _FACTORISED): (
+        "an output stands for several results, each of an importance of its own"
+    ),
+    (_ORDER, _FACTORISED): (
+        "an output stands for every choice of partners, and not every choice is in order"
+    ),
+    (_UNMATCHED, _FACTORISED): (
+        "an output lists the partners of a row, and rows without a match have none"
+    ),
+    (_FIRST, _FACTORISED): "a first result is one choice of partners, and an output all of them",
+    (_FACTORISED, "aggregates"): (
+        "aggregates are computed from single results, and an output stands for several"
+    ),
 }
 """Pairs of features that exclude each other, and why."""
 

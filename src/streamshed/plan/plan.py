@@ -286,6 +286,8 @@ class Plan:
     """The streams whose rows are handed out if they have no match."""
     first: First | None = None
     """Of what the first result only is made, or None for all results."""
+    factorised: bool = False
+    """Whether a row makes one output, which stands for all its results."""
     aggregates: Windows | None = None
     """The aggregates to make of results, or None to return the results themselves."""
 

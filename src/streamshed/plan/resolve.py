@@ -88,6 +88,7 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         bounds=bounds,
         unmatched=spec.unmatched,
         first=spec.first,
+        factorised=spec.factorised,
         aggregates=aggregates_of(spec, time_type),
     )
     plan.policy.check(plan)

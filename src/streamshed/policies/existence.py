@@ -179,6 +179,11 @@ def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     _queue(policy, core, marked, row)
 
 
+@implements(hooks.hears_results, ExistenceState)
+def _hears_results(policy):  # type: ignore[no-untyped-def]
+    return True
+
+
 @implements(hooks.on_result, ExistenceState)
 def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     _count_results(policy, _table_entry(core, stream, pattern))

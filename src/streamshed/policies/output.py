@@ -103,6 +103,11 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     _bytes_changed(policy, core, key)
 
 
+@implements(hooks.hears_results, OutputState)
+def _hears_results(policy):  # type: ignore[no-untyped-def]
+    return True
+
+
 @implements(hooks.on_result, OutputState)
 def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     if policy.made[key] < MOST:

@@ -230,6 +230,11 @@ def _part_left(policy, row):  # type: ignore[no-untyped-def]
     return 1.0 - policy.made[row] / max(1.0, expected)
 
 
+@implements(hooks.hears_results, SketchState)
+def _hears_results(policy):  # type: ignore[no-untyped-def]
+    return True
+
+
 @implements(hooks.on_result, SketchState)
 def _on_result(policy, core, key, stream, time, pattern, members, count):  # type: ignore[no-untyped-def]
     if policy.samples[0] == 0:

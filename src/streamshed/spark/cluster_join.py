@@ -113,6 +113,7 @@ def _check(spec: Spec, clusters: int, relevance: Relevance | None, notes_to: str
         (spec.spilled, ".spill()"),
         (spec.row_windows, ".last()"),
         (spec.first, ".first()"),
+        (spec.factorised or None, ".factorised()"),
         (spec.aggregation, ".aggregate()"),
         (spec.throttled, ".throttle()"),
         (spec.queue_rows, ".queue()"),

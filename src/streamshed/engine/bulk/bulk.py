@@ -53,7 +53,7 @@ SPARE_BYTES = 1 << 28
 def joins_at_once(plan: Plan) -> bool:
     """Whether a join can be done in bulk: exact, complete, by equal values, in time windows."""
     restricted = plan.bounded or plan.bounds or plan.unmatched or plan.first or plan.at_least
-    gated = plan.spill or plan.throttle or plan.queue or plan.weighed
+    gated = plan.spill or plan.throttle or plan.queue or plan.weighed or plan.factorised
     timed = all(stream.time is not None and stream.last is None for stream in plan.streams)
     named = plan.by is None and len(plan.streams) > 1
     equal = plan.through is None and plan.pairwise is None and is_connected(plan)

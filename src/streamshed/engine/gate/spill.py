@@ -42,6 +42,7 @@ from streamshed.engine.gate.spill_router import (
     take_out,
 )
 from streamshed.engine.observe.loss import MadeLater
+from streamshed.engine.outputs import choices
 from streamshed.engine.payload import Payload
 from streamshed.engine.restore import Rows
 from streamshed.kernels.core import (
@@ -312,7 +313,7 @@ class DiskSpill(Component):
             return
         for found in self.visitor.run_on(map(self._prepared, groups)):
             block = found._replace(payload=self.aside.payload)
-            self.join.core.numbers[RESULTS] += len(block.time)
+            self.join.core.numbers[RESULTS] += block.stands_for
             if block.importance.size:
                 self.join.core.totals[TOTAL_IMPORTANCE] += block.importance.sum()
             if not self.join.checked:
@@ -540,14 +541,15 @@ class DiskSpill(Component):
     def note_emitted(self, block: Block) -> None:
         """Note when results are emitted, and in which order."""
         time = block.time
+        number = choices(block) if block.factorised else np.ones(len(time), np.int64)
         latest = np.maximum.accumulate(np.append(self.latest, time))
         self.latest = int(latest[-1])
-        self.figures["overtaken"] += int((time < latest[:-1]).sum())
+        self.figures["overtaken"] += int(number[time < latest[:-1]].sum())
         if block.payload is self.aside.payload and len(time):
             delays = int(self.join.core.numbers[NEWEST]) - time
             figures = self.figures
-            total = figures["delay"] * figures["results"] + float(delays.sum())
-            figures["results"] += len(time)
+            total = figures["delay"] * figures["results"] + float((delays * number).sum())
+            figures["results"] += int(number.sum())
             figures["delay"] = total / figures["results"]
             figures["longest_delay"] = max(figures["longest_delay"], int(delays.max()))
 

@@ -19,7 +19,7 @@ from streamshed.engine.gate.window_scores import Histograms, note_difference
 from streamshed.engine.match.sorted_windows import first_above
 from streamshed.kernels.compiling import driver, implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEVER, NEWEST, NONE, Field
-from streamshed.kernels.hooks import on_result
+from streamshed.kernels.hooks import hears_results, on_result
 from streamshed.kernels.lanes import oldest
 from streamshed.kernels.random import GOLDEN, draw, mix
 from streamshed.kernels.table import lane_of
@@ -270,6 +270,11 @@ def _on_work(parts, core, stream, work):  # type: ignore[no-untyped-def]
 @implements(hooks.updates_selectivity, ThrottleState)
 def _updates_selectivity(parts):  # type: ignore[no-untyped-def]
     return parts.steps[MODE] != HARVESTED
+
+
+@implements(hears_results, ThrottleState)
+def _hears_results(parts):  # type: ignore[no-untyped-def]
+    return True
 
 
 @implements(on_result, ThrottleState)
