@@ -12,6 +12,7 @@ from streamshed_lab.experiments.snjoin.running import (
     CHOOSING,
     EVENTS,
     MJ,
+    OURS,
     READINGS,
     SN,
     XJ,
@@ -39,6 +40,13 @@ WHY = (
     "engine's, with lateness, accounts, and rows that can leave at any time."
 )
 
+APART = (
+    "The paper's own numbers do not go together: by 5a SNJoin saves 38 % of MJoin's time and 18 % "
+    "of the tree's, so that in the same time a tree takes more tuples than MJoin; by 5c it makes "
+    "less output. Here a result of 20 streams needs 20 tuples that were taken: the output falls "
+    "with the 20th power of their share, and what is a little slower makes next to none of it."
+)
+"""Why outputs at equal work cannot be the paper's."""
 
 MJOINS = {
     reading(**{"MJoin's order": "every 1,024 tuples"}): MJ,
@@ -70,10 +78,6 @@ def _measured(scale: Scale, workload: str, streams: int) -> list[Row]:
     names = (SN, MJ, XJ, CHOOSING, BARE)
     said = {"workload": workload, "streams": streams}
     return compared(tuples, complete_query(streams), scale.rounds, names, **said)
-
-
-KINDS = {"our engine": (SN, ""), "bare": (BARE, " by bare")}
-"""Which operator is SNJoin, and how what others save or make beside it is called."""
 
 
 class _Compared(NamedTuple):
@@ -114,8 +118,7 @@ def _claims(runs: list[Row], most: int) -> list[Claim]:
             for run in runs
         ],
     )
-    table += "\n\nDropped, and output in a second of processor time, at the work that SNJoin does;"
-    table += f" or that bare SNJoin does, as with {ZIPF}."
+    table += "\n\nDropped, and output in a second of processor time, at the work that SNJoin does."
 
     def among(others: Mapping[Reading, str], values: Sequence[str]) -> list[_Compared]:
         """Each reading in which an operator was run, and the runs of both."""
@@ -126,7 +129,7 @@ def _claims(runs: list[Row], most: int) -> list[Claim]:
                 found[w, most, other],
                 suffix,
             )
-            for w, (kind, (ours, suffix)) in product(values, KINDS.items())
+            for w, (kind, (ours, suffix)) in product(values, OURS.items())
             for how, other in others.items()
             if (w, most, ours) in found and (w, most, other) in found
         ]
@@ -178,13 +181,15 @@ def _claims(runs: list[Row], most: int) -> list[Claim]:
             "SNJoin's output is up to 45 % above MJoin's",
             table,
             output(MJOINS, 0.45),
-            tolerance=QUARTER,
+            APART,
+            QUARTER,
         ),
         judge(
             "5c",
             "SNJoin's output is twice that of an XJoin tree",
             table,
             output(TREE, 1.0),
-            tolerance=QUARTER,
+            APART,
+            QUARTER,
         ),
     ]

@@ -20,7 +20,7 @@ import streamshed as ss
 from streamshed.engine.batch import Batch
 from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import CHUNK, Operator
+from streamshed.engine.operator import CHUNK, Block, Operator
 from streamshed.errors import StreamshedError
 from streamshed.plan.plan import Plan
 from streamshed_lab.baselines import Baseline, MJoin, Query, SNJoin, XJoinTree
@@ -43,6 +43,8 @@ SN, MJ, XJ = "SNJoin", MJoin.name, XJoinTree.name
 AT_ONCE = "SNJoin in bulk"
 CHOOSING = "MJoin, an order for each tuple"
 BARE = SNJoin.name
+OURS = {"our engine": (SN, ""), "bare": (BARE, " by bare")}
+"""Which operator is SNJoin, and how what others save or make beside it is called."""
 READINGS, EVENTS = "readings", "events"
 """The workloads of complete joins."""
 ONE = ", an output for each arrival"
@@ -135,19 +137,26 @@ def part(batch: Batch, start: int, end: int | None) -> Batch:
     return Batch._make(column[start:end] if column.size else column for column in batch)
 
 
-def drain(operator: AnyJoin, batch: Batch) -> None:
-    """Process tuples, and let the results go."""
+def drain(operator: AnyJoin, batch: Batch) -> int:
+    """Process tuples, and let what comes of them go; returns how much it was."""
+    handed_out = 0
     for start in range(0, batch.time.size, CHUNK):
-        for _ in operator.process(part(batch, start, start + CHUNK)):
-            pass
+        for found in operator.process(part(batch, start, start + CHUNK)):
+            handed_out += len(found.time) if isinstance(found, Block) else 0
+    return handed_out
 
 
 def timed(tuples: Arrivals, operator: AnyJoin) -> tuple[float, int]:
-    """Seconds that an operator takes once the window is full, and the results it makes."""
+    """Seconds that an operator takes once the window is full, and the results it makes.
+
+    Where an arrival makes one output it is outputs that count, not the results they stand for.
+    """
     drain(operator, tuples.before)
     before, start = results_of(operator), time.process_time()
-    drain(operator, tuples.timed)
-    return time.process_time() - start, results_of(operator) - before
+    handed_out = drain(operator, tuples.timed)
+    seconds = time.process_time() - start
+    made = handed_out if tuples.plan.factorised else results_of(operator) - before
+    return seconds, made
 
 
 def timed_in_bulk(tuples: Arrivals) -> tuple[float, int]:
@@ -299,48 +308,21 @@ def complete_query(streams: int) -> Query:
 
 
 def factorised(scale: Scale, streams: int) -> list[Row]:
-    """Bare SNJoin and MJoin where an arrival of a complete join makes one output; see `ZIPF`."""
+    """SNJoin and MJoin where an arrival of a complete join makes one output; see `ZIPF`."""
     tuples = complete_tuples(ZIPF, streams, scale.outputs)
     query = replace(complete_query(streams), room=SPARSE * round(ZIPF_RATE * WINDOW))
     return one_output(tuples, query, scale.rounds, workload=ZIPF, streams=streams)
 
 
 def one_output(tuples: Arrivals, query: Query, rounds: int, **said: object) -> list[Row]:
-    """Bare SNJoin and MJoin where an arrival makes one output, all rows that it meets.
+    """SNJoin, bare too, and MJoin where an arrival makes one output, all rows that it meets.
 
     Trees have no part in it, as they store the results of every two streams; nor has an MJoin that
     forms its partial results, which are combinations.
     """
+    outputs = replace(tuples, plan=replace(tuples.plan, factorised=True))
     query = replace(query, factorised=True)
-    makes = {name: baselines(query)[name] for name in (BARE, MJ)}
-    spent: dict[str, float] = {}
-    outputs: dict[str, int] = {}
-    for name in [*makes] * rounds:
-        seconds, outputs[name] = timed(tuples, makes[name]())
-        spent[name] = min(spent.get(name, seconds), seconds)
-    if len(set(outputs.values())) != 1:
-        raise StreamshedError(f"the outputs differ in number, so no times are compared: {outputs}")
-    rows: list[Row] = []
-    for name, seconds in spent.items():
-        share, made = 1.0, outputs[name]
-        if name != BARE:
-            share, made = at_equal_work(tuples, makes[name], spent[BARE], seconds)
-        rows.append(
-            {
-                **said,
-                "operator": name,
-                "nanoseconds": seconds / tuples.count * 1e9,
-                "saved": 0.0,
-                "saved by bare": 1 - spent[BARE] / seconds,
-                "all results": outputs[name],
-                "dropped": 1 - share,
-                "results": made,
-                "dropped by bare": 1 - share,
-                "results by bare": made,
-                "per second": made / spent[BARE],
-            }
-        )
-    return rows
+    return compared(outputs, query, rounds, (SN, MJ, BARE), **said)
 
 
 def sensor_join() -> ss.Join:
