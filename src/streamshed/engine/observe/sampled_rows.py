@@ -40,14 +40,15 @@ FINEST = 4096.0
 
 
 @kernel
-def _chain(loss, hashed):  # type: ignore[no-untyped-def]
+def chain_of(loss, hashed):  # type: ignore[no-untyped-def]
+    """The chain in which a key with this hash stands."""
     return np.int64(hashed & np.uint64(loss.heads.size - 1))
 
 
 @kernel
 def find_key(loss, hashed):  # type: ignore[no-untyped-def]
     """The number of the followed key with this hash, or NONE."""
-    key = np.int64(loss.heads[_chain(loss, hashed)]) - 1
+    key = np.int64(loss.heads[chain_of(loss, hashed)]) - 1
     while key != NONE and loss.keys[key].hash != hashed:
         key = np.int64(loss.keys[key].after)
     return key
@@ -72,7 +73,7 @@ def add_key(loss, hashed):  # type: ignore[no-untyped-def]
 
 @kernel
 def _link(loss, key):  # type: ignore[no-untyped-def]
-    chain = _chain(loss, loss.keys[key].hash)
+    chain = chain_of(loss, loss.keys[key].hash)
     loss.keys[key].after = loss.heads[chain] - 1
     loss.heads[chain] = key + 1
 
@@ -81,7 +82,7 @@ def _link(loss, key):  # type: ignore[no-untyped-def]
 def drop_key(loss, key):  # type: ignore[no-untyped-def]
     """Follow a key no longer; it has no entries."""
     keys = loss.keys
-    chain = _chain(loss, keys[key].hash)
+    chain = chain_of(loss, keys[key].hash)
     at = np.int64(loss.heads[chain]) - 1
     if at == key:
         loss.heads[chain] = keys[key].after + 1
@@ -204,7 +205,7 @@ def _prune_outdated(loss, core):  # type: ignore[no-untyped-def]
     marked = loss.marked
     for e in range(loss.numbers[ENTRIES_USED]):
         if loss.entries[e].stream != NONE and (is_over(loss, core, e) or _is_too_deep(loss, e)):
-            chain = _chain(loss, loss.keys[loss.owner[e]].hash)
+            chain = chain_of(loss, loss.keys[loss.owner[e]].hash)
             marked[chain >> 6] |= ONE << np.uint64(chain & 63)
     for word in range(marked.size):
         while marked[word] != np.uint64(0):
