@@ -214,6 +214,8 @@ class Shape:
                 return int(getattr(self, per))
             case "held":
                 return self.held * self.pools
+            case "tree":
+                return self._tree()
             case "disorder":
                 return self.disorder * self.sweeps
             case "disordered row":
@@ -235,6 +237,14 @@ class Shape:
             case "once":
                 return 1
         raise AssertionError(per)
+
+    def _tree(self) -> int:
+        """The words of tournament trees: lines of eight for each pool, level above level."""
+        lines = total = -(-self.held // 8)
+        while lines > 1:
+            lines = -(-lines // 8)
+            total += lines
+        return 8 * self.pools * total
 
     def nbytes(self, layout: dict[str, Field]) -> int:
         """The bytes of arrays as laid out."""

@@ -57,6 +57,12 @@ def drop_member(policy, core, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def member_at(policy, pool, position):  # type: ignore[no-untyped-def]
+    """The row at a position."""
+    return np.int64(policy.members[position * policy.filled.size + pool])
+
+
+@kernel
 def drawn_member(policy, pool, word):  # type: ignore[no-untyped-def]
     """The row that a random word points at."""
     place = np.int64(word % np.uint64(policy.filled[pool]))

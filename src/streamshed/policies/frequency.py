@@ -12,7 +12,6 @@ from streamshed.errors import SpecError
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
-from streamshed.kernels.heap import heap_restore
 from streamshed.kernels.pool_rows import add_member, member_position, put_member
 from streamshed.kernels.table import (
     find_key,
@@ -21,13 +20,15 @@ from streamshed.kernels.table import (
     key_head,
     key_per_byte,
     lane_of,
-    pool_of,
 )
 from streamshed.policies.values import (
     ValuePolicy,
     enter_value,
     entry_of,
+    is_known,
+    known_standing,
     ranks_values,
+    set_standing,
     standing_of,
     value_lowered,
     value_removed,
@@ -41,11 +42,10 @@ if TYPE_CHECKING:
 class FrequencyState(NamedTuple):
     """Keys by the number of their rows: of all streams, which the key table counts, or of each."""
 
-    items: npt.NDArray[Any]
-    place: npt.NDArray[Any]
-    sizes: npt.NDArray[Any]
-    standing: npt.NDArray[Any]
-    lot: npt.NDArray[Any]
+    words: npt.NDArray[Any]
+    ties: npt.NDArray[Any]
+    levels: npt.NDArray[Any]
+    lowest: npt.NDArray[Any]
     members: npt.NDArray[Any]
     position: npt.NDArray[Any]
     filled: npt.NDArray[Any]
@@ -93,7 +93,7 @@ class Frequency(ValuePolicy):
             )
 
     def layout(self, shape: Shape) -> dict[str, Field]:
-        """Heaps of values, and what they are counted in."""
+        """Trees of values, and what they are counted in."""
         return super().layout(shape) | {"by_window": Field("once", np.int64)}
 
     def prepare(self, state: FrequencyState, plan: Plan) -> None:
@@ -109,8 +109,8 @@ def _standing(core, key):  # type: ignore[no-untyped-def]
 @implements(standing_of, FrequencyState)
 def _standing_of(policy, core, row):  # type: ignore[no-untyped-def]
     if policy.by_window[0] == 0:
-        return policy.standing.dtype.type(_standing(core, core.rows[row].key))
-    return policy.standing[entry_of(core, row)]
+        return _standing(core, core.rows[row].key)
+    return np.float64(known_standing(policy, core, entry_of(core, row)))
 
 
 @implements(hooks.queue_priority, FrequencyState)
@@ -121,9 +121,9 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     if policy.by_window[0] == 0:
         return np.float64(key_count(core, key))
     entry = key_head(core, key, lane_of(core, batch.stream[i]))
-    if entry == NONE or policy.place[entry] == NONE:
+    if entry == NONE or not is_known(policy, core, entry):
         return 0.0
-    return np.float64(policy.standing[entry])
+    return np.float64(known_standing(policy, core, entry))
 
 
 @kernel
@@ -136,9 +136,14 @@ def _enter(policy, core, row):  # type: ignore[no-untyped-def]
             value_lowered(policy, core, key, _standing(core, key))
         return
     enter_value(policy, core, row, 0.0)
-    entry = entry_of(core, row)
-    policy.standing[entry] += 1
-    heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
+    _count(policy, core, entry_of(core, row), 1.0)
+
+
+@kernel
+def _count(policy, core, entry, change):  # type: ignore[no-untyped-def]
+    """Let the window of an entry have more or fewer rows of its key."""
+    rows = np.float64(known_standing(policy, core, entry))
+    set_standing(policy, core, entry, rows + change)
 
 
 @implements(hooks.on_insert, FrequencyState)
@@ -154,8 +159,7 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     if policy.by_window[0] == 0:
         value_lowered(policy, core, key, _standing(core, key))
     elif entry != NONE:
-        policy.standing[entry] -= 1
-        heap_restore(policy, core, pool_of(core, core.rows[row].stream), entry)
+        _count(policy, core, entry, -1.0)
 
 
 implements(hooks.mark, FrequencyState)(member_position)

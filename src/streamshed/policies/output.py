@@ -11,16 +11,15 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
-from streamshed.kernels.pool_rows import put_member
 from streamshed.kernels.table import find_key, home_shift, key_count, key_per_byte
 from streamshed.policies.values import (
     ValuePolicy,
-    enter_value,
     ranks_values,
     standing_of,
     value_inserted,
     value_lowered,
     value_removed,
+    value_restored,
 )
 
 MOST = 2**24
@@ -33,11 +32,10 @@ POSITION_BITS = 31
 class OutputState(NamedTuple):
     """Keys by the number of results that they have made."""
 
-    items: npt.NDArray[Any]
-    place: npt.NDArray[Any]
-    sizes: npt.NDArray[Any]
-    standing: npt.NDArray[Any]
-    lot: npt.NDArray[Any]
+    words: npt.NDArray[Any]
+    ties: npt.NDArray[Any]
+    levels: npt.NDArray[Any]
+    lowest: npt.NDArray[Any]
     members: npt.NDArray[Any]
     position: npt.NDArray[Any]
     filled: npt.NDArray[Any]
@@ -78,7 +76,7 @@ def _bytes_changed(policy, core, key):  # type: ignore[no-untyped-def]
 
 @implements(standing_of, OutputState)
 def _standing_of(policy, core, row):  # type: ignore[no-untyped-def]
-    return policy.standing.dtype.type(_standing(policy, core, core.rows[row].key))
+    return _standing(policy, core, core.rows[row].key)
 
 
 @implements(hooks.queue_priority, OutputState)
@@ -124,6 +122,6 @@ def _mark(policy, core, row):  # type: ignore[no-untyped-def]
 def _on_restore(policy, core, row, marked):  # type: ignore[no-untyped-def]
     key = core.rows[row].key
     policy.made[key] = marked >> POSITION_BITS
-    put_member(policy, core, row, marked & ((1 << POSITION_BITS) - 1))
-    enter_value(policy, core, row, _standing(policy, core, key))
+    position = marked & ((1 << POSITION_BITS) - 1)
+    value_restored(policy, core, row, _standing(policy, core, key), position)
     _bytes_changed(policy, core, key)

@@ -78,7 +78,7 @@ FEWEST, MOST = 8, 16
 
 _TALLIES = ("total", "spread", "steps", "step_spread")
 _KEYS = ("distinct",)
-_BY_ENTRY = ("entries", "latest", "earliest", "keys")
+_BY_ENTRY = ("entries", "latest", "earliest", "owner", "keys")
 
 
 def is_estimated(plan: Plan) -> bool:

@@ -26,6 +26,7 @@ from streamshed.engine.observe.sampled_rows import (
     add_entry,
     add_key,
     alive_entries,
+    chain_of,
     coarsen,
     drop_key,
     find_key,
@@ -74,8 +75,11 @@ from streamshed.estimates import ALL_SKETCHED, SKETCHED
 from streamshed.kernels.compiling import cold_kernel, implements, kernel, loop
 from streamshed.kernels.core import BOUNDLESS, NONE, RESULTS
 from streamshed.kernels.core import NEWEST as NEWEST_SEEN
+from streamshed.kernels.intrinsics import prefetch
 from streamshed.kernels.table import lane_of
 
+AHEAD = 4
+"""What a row will read of the estimator is asked for so many rows before."""
 HIGHEST_RANK = 40
 """Promises above the exponent by more than this are alike."""
 _TWO, _THREE = np.uint32(2), np.uint32(3)
@@ -108,10 +112,22 @@ class Sight(NamedTuple):
 def _observe(loss, core, rows, at):  # type: ignore[no-untyped-def]
     loss.numbers[RESULTS_BEFORE] = core.numbers[RESULTS]
     position = _arrive(loss, core, np.int64(rows.stream[at]), rows.time[at])
+    if at + AHEAD < rows.hash.size:
+        _prefetch(loss, core, rows.hash[at + AHEAD], rows.hash[at + AHEAD // 2])
     _open_step(loss, core)
     stored = not is_visitor(rows, at)  # a guest counts what it meets, and is followed at home
     stream, time = np.int64(rows.stream[at]), rows.time[at]
     _enter(loss, core, rows.hash[at], stream, time, position, True, stored)
+
+
+@kernel
+def _prefetch(loss, core, hashed, sooner):  # type: ignore[no-untyped-def]
+    """Ask for what two rows will read of the sketch, and of the keys that are followed."""
+    first, second = cells_of(loss, lot_of(loss, hashed))
+    prefetch(loss.cells, first * core.settings.lanes)
+    prefetch(loss.cells, second * core.settings.lanes)
+    prefetch(loss.heads, chain_of(loss, hashed))
+    prefetch(loss.keys, max(0, np.int64(loss.heads[chain_of(loss, sooner)]) - 1))
 
 
 @implements(hooks.on_made, Loss)

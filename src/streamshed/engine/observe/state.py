@@ -189,8 +189,10 @@ class Loss(NamedTuple):
     entries: npt.NDArray[Any]
     latest: npt.NDArray[np.int64]  # by entry: its last time, if there are both kinds of windows
     earliest: npt.NDArray[np.int64]  # by entry: its first time, if a stream has both windows
+    owner: npt.NDArray[np.int32]  # by entry: its key
     keys: npt.NDArray[Any]
     heads: npt.NDArray[np.int32]  # chains of keys by hash: the first key + 1, or 0
+    marked: npt.NDArray[np.uint64]  # by chain a bit: whether something in it is to be dropped
     total: npt.NDArray[Any]  # the tally since the beginning
     spread: npt.NDArray[np.float64]  # by (what, group): what spreads the estimate
     steps: npt.NDArray[Any]  # a ring: the tallies of the last minute, step by step
@@ -224,6 +226,7 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
     by_rows = any(stream.last is not None for stream in streams)
     mixed = by_rows and any(stream.window is not None for stream in streams)
     both = any(stream.last is not None and stream.window is not None for stream in streams)
+    chains = 1 << (max(64, room) - 1).bit_length()
     return {
         "numbers": once(np.int64, NUMBERS),
         "cells": once(np.uint16, (2 << bits) * lanes),
@@ -235,8 +238,10 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "entries": once(ENTRY, room),
         "latest": once(np.int64, room if mixed else 0),
         "earliest": once(np.int64, room if both else 0),
+        "owner": once(np.int32, room, kept=False),
         "keys": once(KEY, room),
-        "heads": once(np.int32, 1 << (max(64, room) - 1).bit_length(), kept=False),
+        "heads": once(np.int32, chains, kept=False),
+        "marked": once(np.uint64, chains // 64, kept=False),
         "total": once(TALLY, 1),
         "spread": once(np.float64, SPREADS * GROUPS),
         "steps": once(TALLY, STEPS),
