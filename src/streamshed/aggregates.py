@@ -150,7 +150,7 @@ def aggregated(
         if exact is not None:
             first, last = np.searchsorted(made, bounds, side="right").tolist()
             own = Weights.of(exact(*bounds), last - first)
-        row = summary(times[part], values[part], end, windows, own, sampled)
+        row = summary(times[part], values[part], end, windows, own, sampled, alike=True)
         if exact is not None and first == last:  # none was made that could stand for others
             whole = exact(*bounds)
             _put(row, "count", whole.value, whole.low, whole.high)
@@ -192,6 +192,7 @@ def summary(
     windows: Windows,
     weights: Weights,
     sampled: bool,
+    alike: bool = False,
 ) -> dict[str, Any]:
     """The aggregates of the results in one window, by name.
 
@@ -202,6 +203,7 @@ def summary(
         windows: what to aggregate.
         weights: what the results stand for.
         sampled: whether the results are a sample of all.
+        alike: whether results of equal values may be of one row or key, and vary together.
     """
     row: dict[str, Any] = {"results": len(values)}
     count = _corrected(np.ones(len(values)), weights)
@@ -217,7 +219,8 @@ def summary(
     # A result counts for as many as it stands for, relative to the others.
     share = np.broadcast_to(weights.value, values.shape) / np.mean(weights.value)
     average = float((share * values).mean())
-    reach = 0.0 if whole else _reach(share * (values - average), piece)
+    same = np.unique(values, return_inverse=True)[1] if alike and sampled and not whole else None
+    reach = 0.0 if whole else _reach(share * (values - average), piece, same)
     bounds = (average - reach, average + reach) if sampled else (None, None)
     _put(row, "average", average, *bounds)
     _put(row, "sum", *_sum(count, average, *bounds))
@@ -229,7 +232,7 @@ def summary(
         if sampled:
             # Woodruff 1952: the interval of the part below the value, read off as values.
             under = values <= value
-            reach = 0.0 if whole else _reach(share * (under - (share * under).mean()), piece)
+            reach = 0.0 if whole else _reach(share * (under - (share * under).mean()), piece, same)
             bounds = (
                 _quantile(ranked, below, part - reach),
                 _quantile(ranked, below, part + reach),
@@ -269,10 +272,19 @@ def _sum(
     return value, value - below, value + above
 
 
-def _reach(off: Floats, piece: Ints) -> float:
-    """How far a mean may be from the truth, given how far each is from the mean, by pieces."""
+def _reach(off: Floats, piece: Ints, same: Ints | None) -> float:
+    """How far a mean may be from the truth, given how far each is from the mean.
+
+    Args:
+        off: by how much each is off.
+        piece: the piece of the window that each is in.
+        same: the number of its value, if those of one value vary together.
+    """
     sums = np.bincount(piece, off, minlength=PIECES)
     variance = float(sums @ sums) * PIECES / (PIECES - 1)
+    if same is not None:
+        together = np.bincount(same, off)
+        variance = max(variance, float(together @ together))
     return REACH * float(np.sqrt(variance)) / len(off)
 
 

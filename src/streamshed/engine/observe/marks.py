@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamshed.engine.batch import Batch
 from streamshed.estimates import Tally
@@ -40,7 +39,8 @@ class Marks:
     """
 
     def __init__(self, loss: Estimator, over: int, every: int) -> None:
-        self.loss, self.over, self.every = loss, over, every
+        self.loss = loss
+        self.grids = (0, every), (over, every)
         self.newest = NEVER
         self.marks = [Mark(NEVER, False, 0, loss.sums_so_far())]
 
@@ -48,8 +48,9 @@ class Marks:
         """The rows of a batch, in parts that are each within the same windows."""
         times = np.maximum(np.maximum.accumulate(batch.time), self.newest)
         before = np.append(self.newest, times)
-        changes = self._ends(before[1:]) != self._ends(before[:-1])
-        changes |= self._ends(before[1:] + self.over) != self._ends(before[:-1] + self.over)
+        changes = np.zeros(len(times), np.bool_)
+        for shift, length in self.grids:
+            changes |= np.diff(-(-(before + shift) // length)) != 0
         cuts = [*np.flatnonzero(changes).tolist(), len(times)]
         start = 0
         for cut in cuts:
@@ -57,10 +58,6 @@ class Marks:
                 self.newest = int(times[cut - 1])
                 yield batch.part(start, cut)
                 start = cut
-
-    def _ends(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The numbers of the windows that end next."""
-        return -(-times // self.every)
 
     def note(self, shed: bool, made: int) -> None:
         """Note what was tallied and made so far, as a part has been processed."""
