@@ -152,3 +152,50 @@ def test_each_member_of_streams_that_a_column_names_counts() -> None:
         ]
         assert (row["results"], row["sum"]) == (len(values), sum(values))
     assert sum(row["results"] for row in found) == 3
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_each_window_is_corrected_by_what_was_missed_in_it(shards: int | None) -> None:
+    """In the middle the streams are ten times as fast, and most is shed."""
+    random = np.random.default_rng(4)
+    time = np.sort(np.concatenate([np.arange(900), random.integers(300, 600, 3_000)]))
+    data = {
+        name: pa.table({"ts": time, "k": random.integers(0, 90, len(time)), "v": time % 7})
+        for name in "ab"
+    }
+    said = JOIN.aggregate("a.v", over=100, every=50)
+    exact = said.replay(data).table
+    shed = said.keep(rows=100).shed("random").estimate(rate=1)
+    found = shed.replay(data, shards=shards).table
+    made, wanted, count = (
+        np.array(table[name].to_pylist())
+        for table, name in ((found, "results"), (exact, "results"), (found, "count"))
+    )
+    parts = made / wanted
+    assert parts.max() > 2 * parts.min()
+    assert count.tolist() == pytest.approx(wanted.tolist())
+    assert found["count_low"].to_pylist() == pytest.approx(count.tolist())
+
+
+def test_a_sum_is_no_better_known_than_the_average() -> None:
+    said = JOIN.aggregate("a.v", over=300)
+    for policy, known in (("oldest", False), ("random", True)):
+        row = said.keep(rows=20).shed(policy).replay(streams(5, 900)).table.to_pylist()[1]
+        assert (row["sum_low"] is not None) == known
+        if known:
+            off = (row["sum_high"] - row["sum"]) / row["sum"]
+            assert off >= (row["average_high"] - row["average"]) / row["average"] * 0.999
+            assert row["sum_low"] < row["sum"] < row["sum_high"]
+
+
+def test_windows_of_which_nothing_was_made_say_what_was_missed() -> None:
+    table = pa.table({"a": [{"v": 1}, {"v": 3}], "time": [5, 25]})
+    windows = Windows("a", "v", 10, 10, (), pa.int64())
+
+    def exact(begin: int, end: int) -> Estimate:
+        return Estimate(end / 5, end / 10, end / 2)
+
+    found = aggregated(table, windows, Weights.by(None), False, exact).to_pylist()
+    assert [row["count"] for row in found] == [2, 4, 6]
+    assert [row["count_low"] for row in found] == [1, 2, 3]
+    assert [row["sum"] for row in found] == [2, 0, 18]

@@ -1,14 +1,16 @@
 """Aggregates of results in windows of time: counts, sums, averages and quantiles, with intervals.
 
-Results of rows that were shed are missing. Counts and sums are corrected by the recall, where the
-ledger knows it. Averages and quantiles of a sample need no correction, but are known up to chance:
+Results of rows that were shed are missing. Counts and sums are corrected by the recall, where it is
+estimated. Averages and quantiles of a sample need no correction, but are known up to chance:
 their intervals come from the differences between sixteen pieces of the window (batch means), as
 results of the same rows are no independent draws. If rows were shed by a policy that keeps no
-sample, the error of averages and quantiles is unknown, and they have no intervals.
+sample, the error of averages and quantiles is unknown, and they have no intervals; nor do sums.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -49,6 +51,17 @@ class Weights(NamedTuple):
         if recall is None or recall.low <= 0:
             return cls(1.0, np.nan, np.nan)
         return cls(1 / recall.value, 1 / recall.high, 1 / recall.low)
+
+    @classmethod
+    def of(cls, exact: Estimate, made: int) -> Weights:
+        """What each of the results stands for that were made; all of them, where there are none.
+
+        Examples:
+            >>> Weights.of(Estimate(30.0, 25.0, 50.0), 10)
+            Weights(value=3.0, low=2.5, high=5.0)
+        """
+        least = max(1, made)
+        return cls(*(max(made, number) / least for number in (exact.value, exact.low, exact.high)))
 
     def at(self, part: slice | Ints) -> Weights:
         """Those of a part of the results."""
@@ -107,7 +120,13 @@ class Windows:
         return pa.table(whens | said, self.schema)
 
 
-def aggregated(results: pa.Table, windows: Windows, weights: Weights, sampled: bool) -> pa.Table:
+def aggregated(
+    results: pa.Table,
+    windows: Windows,
+    weights: Weights,
+    sampled: bool,
+    exact: Callable[[int, int], Estimate] | None = None,
+) -> pa.Table:
     """Aggregate a column of results.
 
     Args:
@@ -115,15 +134,27 @@ def aggregated(results: pa.Table, windows: Windows, weights: Weights, sampled: b
         windows: what to aggregate.
         weights: what the results stand for.
         sampled: whether the results are a sample of all, or all of them.
+        exact: estimates the results of a window without shedding, given its beginning and its end:
+            then the results of the window stand for these.
     """
     times, values, of = _columns(results, windows)
     weights = weights.at(of)
     ends = _ends(times, windows)
+    made = np.sort(results["time"].combine_chunks().view(pa.int64()).to_numpy())
     rows = []
     for end in ends.tolist():
-        low, high = np.searchsorted(times, [end - windows.over, end], side="right").tolist()
+        bounds = [end - windows.over, end]
+        low, high = np.searchsorted(times, bounds, side="right").tolist()
         part = slice(low, high)
-        rows.append(summary(times[part], values[part], end, windows, weights.at(part), sampled))
+        own, first, last = weights.at(part), 0, 0
+        if exact is not None:
+            first, last = np.searchsorted(made, bounds, side="right").tolist()
+            own = Weights.of(exact(*bounds), last - first)
+        row = summary(times[part], values[part], end, windows, own, sampled, alike=True)
+        if exact is not None and first == last:  # none was made that could stand for others
+            whole = exact(*bounds)
+            _put(row, "count", whole.value, whole.low, whole.high)
+        rows.append(row)
     return windows.table(ends, rows)
 
 
@@ -161,6 +192,7 @@ def summary(
     windows: Windows,
     weights: Weights,
     sampled: bool,
+    alike: bool = False,
 ) -> dict[str, Any]:
     """The aggregates of the results in one window, by name.
 
@@ -171,11 +203,13 @@ def summary(
         windows: what to aggregate.
         weights: what the results stand for.
         sampled: whether the results are a sample of all.
+        alike: whether results of equal values may be of one row or key, and vary together.
     """
     row: dict[str, Any] = {"results": len(values)}
-    _put(row, "count", *_corrected(np.ones(len(values)), weights))
-    _put(row, "sum", *_corrected(values, weights))
+    count = _corrected(np.ones(len(values)), weights)
+    _put(row, "count", *count)
     if not len(values):
+        _put(row, "sum", *_corrected(values, weights))
         for name in ("average", *(f"quantile_{part:g}" for part in windows.quantiles)):
             _put(row, name, None, None, None)
         return row
@@ -185,9 +219,11 @@ def summary(
     # A result counts for as many as it stands for, relative to the others.
     share = np.broadcast_to(weights.value, values.shape) / np.mean(weights.value)
     average = float((share * values).mean())
-    reach = 0.0 if whole else _reach(share * (values - average), piece)
+    same = np.unique(values, return_inverse=True)[1] if alike and sampled and not whole else None
+    reach = 0.0 if whole else _reach(share * (values - average), piece, same)
     bounds = (average - reach, average + reach) if sampled else (None, None)
     _put(row, "average", average, *bounds)
+    _put(row, "sum", *_sum(count, average, *bounds))
     order = np.argsort(values, kind="stable")
     ranked, below = values[order], np.cumsum(share[order]) / len(values)
     for part in windows.quantiles:
@@ -196,7 +232,7 @@ def summary(
         if sampled:
             # Woodruff 1952: the interval of the part below the value, read off as values.
             under = values <= value
-            reach = 0.0 if whole else _reach(share * (under - (share * under).mean()), piece)
+            reach = 0.0 if whole else _reach(share * (under - (share * under).mean()), piece, same)
             bounds = (
                 _quantile(ranked, below, part - reach),
                 _quantile(ranked, below, part + reach),
@@ -219,10 +255,36 @@ def _corrected(values: Floats, weights: Weights) -> tuple[float, float | None, f
     return value, min(bounds), max(bounds)
 
 
-def _reach(off: Floats, piece: Ints) -> float:
-    """How far a mean may be from the truth, given how far each is from the mean, by pieces."""
+def _sum(
+    count: tuple[float, float | None, float | None],
+    average: float,
+    low: float | None,
+    high: float | None,
+) -> tuple[float, float | None, float | None]:
+    """A sum: how many there are, times their average, which are wrong independently."""
+    many, fewest, most = count
+    value = many * average
+    if fewest is None or most is None or low is None or high is None:
+        return value, None, None
+    by_count = (fewest - many) * average, (most - many) * average
+    below = math.hypot(min(0.0, *by_count), many * (average - low))
+    above = math.hypot(max(0.0, *by_count), many * (high - average))
+    return value, value - below, value + above
+
+
+def _reach(off: Floats, piece: Ints, same: Ints | None) -> float:
+    """How far a mean may be from the truth, given how far each is from the mean.
+
+    Args:
+        off: by how much each is off.
+        piece: the piece of the window that each is in.
+        same: the number of its value, if those of one value vary together.
+    """
     sums = np.bincount(piece, off, minlength=PIECES)
     variance = float(sums @ sums) * PIECES / (PIECES - 1)
+    if same is not None:
+        together = np.bincount(same, off)
+        variance = max(variance, float(together @ together))
     return REACH * float(np.sqrt(variance)) / len(off)
 
 

@@ -73,7 +73,8 @@ class Tally:
         unseen_variance: that of what is predicted, if it were wrong by as much.
         hidden_variance: that of what is hidden.
         merged_variance: that of the estimate where rows were merged, and their times are not known.
-        weight: the largest number of results for which one stands, or 0 if all were seen.
+        weight: the most that one more key, or row, may add: no less than the results for which one
+            stands; 0 if all were seen.
 
     Examples:
         >>> Tally(exact=100.0, certain=100.0, seen=100.0, made=80.0).missed()
@@ -164,7 +165,7 @@ class KeyTally:
 
 
 def _bounds(unsure: float, variance: float, weight: float) -> tuple[float, float]:
-    """The interval of a sum of which each term stands for up to `weight`.
+    """The interval of a sum of which each term is up to `weight`.
 
     Counts of few keys are skewed. The interval is that of a weighted sum of Poisson counts (Fay and
     Feuer 1997), which is exact for equal weights; it is not zero above where nothing was seen.

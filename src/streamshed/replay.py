@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import islice
+from operator import add
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -21,11 +23,13 @@ from streamshed.aggregates import Weights, aggregated
 from streamshed.engine.budget_parts import Counted
 from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.feeds import EncodedFeed, Piece, PlainFeed, in_step, pieces
-from streamshed.engine.ingest import Ingest, times_of
+from streamshed.engine.ingest import Ingest, InputRows, merged, times_of
+from streamshed.engine.observe.marks import Marks
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
 from streamshed.engine.payload import PLACE_BITS, Places
 from streamshed.engine.results import result_schema
 from streamshed.errors import SpecError
+from streamshed.estimates import Estimate
 from streamshed.kernels.core import FATES, LATE, NEVER
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
@@ -227,6 +231,12 @@ class _Running:
             for part in self.parts:
                 part.count_only()
         self.counting = counting
+        self.marks: dict[Operator, Marks] = {}
+        if plan.aggregates is not None:
+            lengths = plan.aggregates.over, plan.aggregates.every
+            for part in self.parts:
+                if part.loss is not None:
+                    self.marks[part] = Marks(part.loss, *lengths)
         self.watch = watch
         bulk = self.parts[0].bulk
         self.chunk = chunk if bulk is None else bulk.at_once
@@ -254,7 +264,13 @@ class _Running:
             return
         made = pa.Table.from_batches(list(self._results()), result_schema(plan))
         weights = Weights.by(self.ledger().recall)
-        yield from aggregated(made, plan.aggregates, weights, self._sampled()).to_batches()
+        exact = self._exact if self.marks else None
+        found = aggregated(made, plan.aggregates, weights, self._sampled(), exact)
+        yield from found.to_batches()
+
+    def _exact(self, begin: int, end: int) -> Estimate:
+        """The results of a window without shedding."""
+        return reduce(add, (marks.tally(begin, end) for marks in self.marks.values())).estimate()
 
     def _sampled(self) -> bool:
         """Whether the results are all there are, or meant as a sample of them."""
@@ -281,7 +297,7 @@ class _Running:
         """The results of a join that is not divided."""
         feeds = [EncodedFeed(part, *feed) for feed in self._feeds()]
         for rows in in_step(feeds, map if part.bulk is None else part.bulk.map):
-            yield from self._handed_out(part, part.process_inputs(rows))
+            yield from self._handed_out(part, self._processed(part, rows))
             if not self.whole:
                 part.compact()
             advance(sum(own.time.size for own in rows))
@@ -357,7 +373,7 @@ class _Running:
             for position, (own, first) in enumerate(zip(batch, firsts, strict=True))
             if own.order.size
         ]
-        made = [*self._found(part, part.process_inputs(read))] if read else []
+        made = [*self._found(part, self._processed(part, read))] if read else []
         part.advance([[time] for time in newest])
         made += self._found(part, part.left())
         if not self.whole:
@@ -375,6 +391,16 @@ class _Running:
             for block, (rows, true) in zip(blocks, built, strict=True):
                 yield from self._chosen(part.account_for(block, rows, true))
         yield from self._found(part, found)
+
+    def _processed(self, part: Operator, rows: Sequence[InputRows]) -> Iterator[Block | Late]:
+        """Let a shard process rows; if aggregates have to know when, in parts."""
+        if part not in self.marks:
+            yield from part.process_inputs(rows)
+            return
+        marks = self.marks[part]
+        for some in marks.parts(merged(rows)):
+            yield from part.process(some)
+            marks.note(part.shed > 0, part.made)
 
     def _found(self, part: Operator, found: Iterator[Block | Late]) -> Iterator[pa.RecordBatch]:
         for one in found:

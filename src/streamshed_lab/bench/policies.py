@@ -23,9 +23,11 @@ from streamshed_lab.experiments.coverage import (
     drawn,
     judge,
     keys_coverage,
+    lately_coverage,
     runs,
+    windows_coverage,
 )
-from streamshed_lab.experiments.judged import JUDGED, LARGE
+from streamshed_lab.experiments.judged import JUDGED, LARGE, SHARDED
 from streamshed_lab.experiments.policies import (
     EP,
     PATIENCE,
@@ -115,14 +117,27 @@ def _covered(quick: bool, progress: Progress) -> Iterator[Measurement]:
             LARGEST_ERROR,
             at_most=True,
         )
+        for what, held in (
+            ("of keys", verdict.keys_coverage),
+            ("of the last minute", verdict.lately_coverage),
+            ("of aggregates", verdict.windows_coverage),
+        ):
+            if held is not None:
+                yield Measurement(f"the same {what}, {about}", held, "of the runs", IN_FAMILY)
         yield Measurement(f"bias of the results missed, {about}", verdict.bias, "of the truth")
         if family in LARGE:
             name = f"largest part of the memory that a sample takes, {about}"
             yield Measurement(name, verdict.sample, "of the memory", SAMPLE_BAR, at_most=True)
-    keys = keys_coverage(found)
-    if keys is not None:
-        name = "intervals of the keys with a result that hold the truth"
-        yield Measurement(name, keys, "of the runs", LEAST_COVERAGE)
+    in_shards = [run for run in found if run.workload in SHARDED]
+    for what, held in (
+        ("the keys with a result", keys_coverage(found)),
+        ("the results missed in the last minute", lately_coverage(found)),
+        ("counts, sums and averages of windows", windows_coverage(found)),
+        ("the results missed, in shards", coverage(in_shards)),
+    ):
+        if held is not None:
+            name = f"intervals of {what} that hold the truth"
+            yield Measurement(name, held, "of the runs", LEAST_COVERAGE)
 
 
 def _all_runs(progress: Progress) -> Iterator[Run]:

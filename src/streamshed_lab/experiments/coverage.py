@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from statistics import fmean, median
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import streamshed as ss
+from streamshed.engine.observe.state import STEPS
 from streamshed.errors import InputError
 from streamshed.ledger import Keys
 from streamshed_lab.experiments.joining import key_join
@@ -29,6 +31,11 @@ from streamshed_lab.workloads import (
 
 Tables = Mapping[str, pa.Table]
 Shed = Callable[[ss.Join], ss.Join]
+
+_STEP = 5_000_000
+"""The steps of the last minute, in microseconds."""
+_ROUNDING = 1e-9
+"""Sums of the same numbers differ by so much in another order."""
 
 OF_KEYS = ("random", "oldest", "frequency", "output", "existence", "density")
 OF_ALL = ("random", "oldest")
@@ -46,6 +53,9 @@ class Setting:
         policies: that it is run with.
         same: whether all seeds have the same data; then only the samples differ.
         keyed: whether keys with a result are counted: those of the column `key`.
+        shards: in how many parts the join is done; one, if None.
+        aggregated: a column of results, and seconds: then the counts and averages of results in
+            windows of this length are compared too.
     """
 
     tables: Callable[[int], Tables]
@@ -54,6 +64,8 @@ class Setting:
     policies: tuple[str, ...] = OF_KEYS
     same: bool = False
     keyed: bool = False
+    shards: int | None = None
+    aggregated: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,9 @@ class Run:
         sample: the bytes of the sample, as a part of those of the whole join.
         keys: that have a result without shedding; None if they were not counted.
         said_keys: what the ledger said of these.
+        lately: results missed in the last minute before some moment of the run.
+        said_lately: what the ledger said of these then.
+        windows: whether each interval of an aggregate of a window holds the truth.
     """
 
     workload: str
@@ -81,6 +96,9 @@ class Run:
     sample: float
     keys: int | None = None
     said_keys: Keys | None = None
+    lately: float | None = None
+    said_lately: ss.Estimate | None = None
+    windows: tuple[bool, ...] = ()
 
     @property
     def covered(self) -> bool:
@@ -106,6 +124,8 @@ class Verdict:
         sample: the largest part of the memory that a sample took.
         keys_coverage: the part of the runs in which the interval of keys holds the truth; None
             where keys are not counted.
+        lately_coverage: the part of the runs in which that of the last minute holds it.
+        windows_coverage: the part of the intervals of aggregates that hold it; None without any.
     """
 
     runs: int
@@ -115,6 +135,8 @@ class Verdict:
     width: float
     sample: float
     keys_coverage: float | None
+    lately_coverage: float | None
+    windows_coverage: float | None
 
 
 def keyed(window: float) -> Callable[[Tables], ss.Join]:
@@ -249,11 +271,12 @@ def run_once(name: str, setting: Setting, policy: str, seed: int, rate: float | 
     """One run of a setting."""
     tables = setting.tables(seed)
     said = setting.shed(setting.join(tables)).seed(seed)
-    said = said.shed(policy) if policy else said
+    said = (said.shed(policy) if policy else said).estimate(rate=rate)
     exact, keys = _exact(name, setting) if setting.same else _count(setting, tables)
-    ledger = said.estimate(rate=rate).count(_inputs(tables))
+    ledger = said.count(_inputs(tables), shards=setting.shards)
     assert ledger.missed is not None
     whole = ledger.state_bytes + ledger.payload_bytes + ledger.sample_bytes
+    lately, said_lately = _lately(setting, tables, said, seed)
     return Run(
         name,
         policy,
@@ -264,6 +287,63 @@ def run_once(name: str, setting: Setting, policy: str, seed: int, rate: float | 
         ledger.sample_bytes / whole,
         keys,
         ledger.keys,
+        lately,
+        said_lately,
+        _windows(setting, tables, said),
+    )
+
+
+def _lately(
+    setting: Setting, tables: Tables, said: ss.Join, seed: int
+) -> tuple[float | None, ss.Estimate | None]:
+    """The results missed in the last minute before a moment, and what was said of them.
+
+    The moment is one in the second half of the rows.
+    """
+    if _has_row_windows(said, tables):
+        return None, None
+    times = np.sort(np.concatenate([_times(table) for table in tables.values()]))
+    now = int(times[np.random.default_rng([seed, 7]).integers(len(times) // 2, len(times))])
+    begin = (now // _STEP - STEPS + 1) * _STEP
+    until = {name: table.filter(_times(table) <= now) for name, table in tables.items()}
+    before = {name: table.filter(_times(table) < begin) for name, table in tables.items()}
+    join = setting.join(tables)
+    ledger = said.count(_inputs(until), shards=setting.shards)
+    made = ledger.results - said.count(_inputs(before), shards=setting.shards).results
+    exact = join.count(_inputs(until)).results - join.count(_inputs(before)).results
+    return max(0, exact - made), ledger.missed_lately
+
+
+def _times(table: pa.Table) -> np.ndarray:
+    """The times of rows, in microseconds."""
+    times: np.ndarray = table["time"].combine_chunks().view(pa.int64()).to_numpy()
+    return times
+
+
+def _has_row_windows(join: ss.Join, tables: Tables) -> bool:
+    """Whether windows are of rows: "lately" is so many arrivals then."""
+    plan = join.plan({name: table.schema for name, table in tables.items()})
+    return any(stream.last is not None for stream in plan.streams)
+
+
+def _windows(setting: Setting, tables: Tables, said: ss.Join) -> tuple[bool, ...]:
+    """Whether the intervals of aggregates hold those of the join that sheds nothing."""
+    if setting.aggregated is None:
+        return ()
+    column, seconds = setting.aggregated
+    over = timedelta(seconds=seconds)
+    exact, found = (
+        join.aggregate(column, over=over).replay(_inputs(tables), shards=shards).table.to_pylist()
+        for join, shards in ((setting.join(tables), None), (said, setting.shards))
+    )
+    truths = {row["end"]: row for row in exact}
+    return tuple(
+        row[f"{name}_low"] - _ROUNDING * abs(truths[row["end"]][name])
+        <= truths[row["end"]][name]
+        <= row[f"{name}_high"] + _ROUNDING * abs(truths[row["end"]][name])
+        for row in found
+        for name in ("count", "sum", "average")
+        if row[f"{name}_low"] is not None and truths[row["end"]][name] is not None
     )
 
 
@@ -303,6 +383,22 @@ def keys_coverage(found: Iterable[Run]) -> float | None:
     return fmean(held) if held else None
 
 
+def lately_coverage(found: Iterable[Run]) -> float | None:
+    """The part of the runs whose interval of the last minute holds the truth."""
+    held = [
+        run.said_lately.low <= run.lately <= run.said_lately.high
+        for run in found
+        if run.lately is not None and run.said_lately is not None
+    ]
+    return fmean(held) if held else None
+
+
+def windows_coverage(found: Iterable[Run]) -> float | None:
+    """The part of the intervals of aggregates that hold the truth."""
+    held = [holds for run in found for holds in run.windows]
+    return fmean(held) if held else None
+
+
 def judge(found: Iterable[Run]) -> dict[str, Verdict]:
     """What the runs of each workload show."""
     of: dict[str, list[Run]] = {}
@@ -317,6 +413,8 @@ def judge(found: Iterable[Run]) -> dict[str, Verdict]:
             median((r.said.high - r.said.low) / max(1.0, r.missed) for r in mine),
             max(run.sample for run in mine),
             keys_coverage(mine),
+            lately_coverage(mine),
+            windows_coverage(mine),
         )
         for name, mine in of.items()
     }

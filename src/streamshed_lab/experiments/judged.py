@@ -371,10 +371,10 @@ KINDS = {
 
 LARGE = {
     "a large window, Zipf": generated(
-        lambda s: ZipfWorkload(2, 260_000, 1_000.0, 140_000, 0.7, seed=s), 90.0, 36_000
+        lambda s: ZipfWorkload(2, 250_000, 950.0, 110_000, 0.8, seed=s), 85.0, 32_000
     ),
     "a large window, Zipf, 3 streams": generated(
-        lambda s: ZipfWorkload(3, 120_000, 900.0, 200_000, 0.6, seed=s), 55.0, 24_000
+        lambda s: ZipfWorkload(3, 125_000, 850.0, 160_000, 0.55, seed=s), 60.0, 26_000
     ),
     "a large window, unique keys": generated(
         lambda s: ExistenceWorkload(streams=3, tuples=200_000, rate=1_000.0, spread=55.0, seed=s),
@@ -384,7 +384,82 @@ LARGE = {
 }
 """Budgets so large that the sample takes a small part of the memory."""
 
-_OF_A_KEY = GENERATED | REAL | LARGE
+SHARDED = {
+    "Zipf in 3 shards": replace(
+        generated(lambda s: ZipfWorkload(3, 20_000, 18.0, 25_000, 0.85, seed=s + 90), 150.0, 330),
+        shards=3,
+    ),
+    "one heavy key in 2 shards": replace(
+        generated(
+            lambda s: OneHeavyKey(3, 1_500.0, 25.0, begins=0.3, share=0.004, seed=s + 90),
+            160.0,
+            300,
+        ),
+        shards=2,
+    ),
+    "auctions in 4 shards": replace(
+        generated(
+            lambda s: Auctions(seconds=12_000.0, auctions=3_600, sold=0.5, seed=s + 90),
+            800.0,
+            440,
+        ),
+        shards=4,
+    ),
+    "emails in 3 shards": replace(
+        real(lambda: _mail(100_000, 60_000), 3 * 86_400.0, keep_rows(260)), shards=3
+    ),
+}
+"""Joins in parts, each with a sample of its own, as on Spark."""
+
+OF_SAMPLES = ("random",)
+"""Policies whose results are a sample: of others the averages are not known."""
+
+
+def _with_values(streams: Tables, seed: int) -> Tables:
+    """The same streams, whose rows have a number v each."""
+    random = np.random.default_rng([seed, 85])
+    return {
+        name: table.append_column("v", pa.array(random.gamma(2.0, 30.0, table.num_rows)))
+        for name, table in streams.items()
+    }
+
+
+def _bursts_of_values(seed: int) -> Tables:
+    bursts = Bursts(2, 1_500.0, 12.0, factor=40.0, every=400.0, lasting=4.0, keys=1_500, seed=seed)
+    return _with_values(bursts.tables(), seed)
+
+
+def _days_of_values(seed: int) -> Tables:
+    cycle = DailyCycle(3, 2_500.0, rate=20.0, day=700.0, keys=2_500, seed=seed)
+    return _with_values(cycle.tables(), seed)
+
+
+AGGREGATED = {
+    "aggregates through bursts": Setting(
+        _bursts_of_values, keyed(100.0), keep_rows(220), aggregated=("s1.v", 60.0)
+    ),
+    "aggregates of a daily cycle": Setting(
+        _days_of_values, keyed(100.0), keep_rows(260), aggregated=("s2.v", 90.0)
+    ),
+    "aggregates of a random sample": Setting(
+        lambda s: _rare(s, "ab", 12_000, 900),
+        _of_x,
+        keep_rows(500),
+        OF_SAMPLES,
+        aggregated=("a.v", 1_200.0),
+    ),
+    "aggregates in 2 shards": Setting(
+        lambda s: _rare(s, "ab", 12_000, 900),
+        _of_x,
+        keep_rows(500),
+        OF_KEYS,
+        shards=2,
+        aggregated=("b.v", 900.0),
+    ),
+}
+"""Aggregates of windows, beside the results missed."""
+
+_OF_A_KEY = GENERATED | REAL | LARGE | SHARDED
 JUDGED: Mapping[str, Setting] = {
     name: replace(setting, keyed=True) for name, setting in _OF_A_KEY.items()
-} | KINDS
+} | (KINDS | AGGREGATED)

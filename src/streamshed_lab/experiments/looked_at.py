@@ -306,6 +306,12 @@ LARGE = {
     "a large window, Zipf, 3 streams": generated(
         lambda s: ZipfWorkload(3, 160_000, 1_000.0, 180_000, 0.85, seed=s), 65.0, 22_000
     ),
+    "a large window, Zipf, skew 0.7": generated(
+        lambda s: ZipfWorkload(2, 260_000, 1_000.0, 140_000, 0.7, seed=s), 90.0, 36_000
+    ),
+    "a large window, Zipf, skew 0.6, 3 streams": generated(
+        lambda s: ZipfWorkload(3, 120_000, 900.0, 200_000, 0.6, seed=s), 55.0, 24_000
+    ),
     "a large window, unique keys": generated(
         lambda s: ExistenceWorkload(streams=4, tuples=190_000, rate=950.0, spread=45.0, seed=s),
         95.0,

@@ -43,6 +43,7 @@ from streamshed.engine.observe.state import (
 from streamshed.engine.observe.tallies import (
     Estimator,
     depths,
+    largest,
     lately,
     mixed,
     variance,
@@ -250,8 +251,9 @@ class LossEstimator(Estimator):
         return int(self.state.numbers[NEWEST])
 
     def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
-        """The variances, by the names that they have in a `Tally`."""
+        """The variances, and the largest sum of a group, by the names they have in a `Tally`."""
         return {
+            "weight": largest(spread[LOTS]),
             "variance": variance(spread[LOTS]),
             "unseen_variance": variance(spread[PREDICTED]),
             "hidden_variance": variance(spread[HIDDEN]),

@@ -50,7 +50,9 @@ from streamshed.engine.observe.sample_tallies import (
 )
 from streamshed.engine.observe.state import DEEPEST
 from streamshed.engine.observe.tallies import (
+    Sums,
     depths,
+    largest,
     variance,
 )
 from streamshed.engine.restore import OF_ROWS, Rows, live_rows
@@ -453,17 +455,24 @@ class SampleJoin(SampleLog):
         return NEVER if self.join is None else int(self.join.core.numbers[NEWEST])
 
     def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
-        """The variance of the estimate; nothing is predicted, hidden or merged.
+        """The variance of the estimate, and the largest sum of a group.
+
+        Nothing is predicted, hidden or merged.
 
         Two results vary together if they share a row: so the sum over the streams, of the variances
         between groups of their rows, counts each such pair at least once.
         """
-        return {"variance": sum(variance(groups) for groups in spread)}
+        return {"variance": sum(variance(groups) for groups in spread), "weight": largest(spread)}
 
     def tally(self, made: int) -> Tally:
         """What is known of all results so far, of which so many were made."""
         self.catch_up()
         return super().tally(made)
+
+    def sums_so_far(self) -> Sums:
+        """What was tallied of the results so far; it stays what it is."""
+        self.catch_up()
+        return super().sums_so_far()
 
     def tally_lately(self, core: Core) -> Tally:
         """The same in the last minute, or window."""

@@ -18,11 +18,13 @@ from streamshed.engine.observe.state import (
     PIECES,
     RISES,
     ROOM,
+    cells_of,
     clump_of,
     depth_of,
     is_over,
     level_of,
     lot_of,
+    promise_of,
     window_of,
 )
 from streamshed.kernels.compiling import cold_kernel, kernel, loop
@@ -245,10 +247,31 @@ def make_room(loss, core):  # type: ignore[no-untyped-def]
         else:
             numbers[EXPONENT] += 1
             numbers[RISES] += 1
+            _keep_promising(loss, core)
         sweep(loss, core)
     numbers[FULL_AT] = room if numbers[HELD] <= most else 2 * max(room, numbers[HELD])
     for at in range(PIECES + 1):
         loss.floors[at] = max(loss.floors[at], numbers[FLOOR])
+
+
+@cold_kernel
+def _keep_promising(loss, core):  # type: ignore[no-untyped-def]
+    """Let rows keep their levels, as the exponent rises, whose keys promise enough by now.
+
+    As they came it may not have been known yet. What is promised depends on no lot.
+    """
+    entries, keys = loss.entries, loss.keys
+    for key in range(loss.numbers[KEYS_USED]):
+        if keys[key].head == NONE:
+            continue
+        first, second = cells_of(loss, lot_of(loss, keys[key].hash))
+        promise, _ = promise_of(loss, core, first, second, 0)
+        least = promise - loss.numbers[EXPONENT] + loss.numbers[RISES]
+        keys[key].rank += keys[key].rank < least
+        e = np.int64(keys[key].head)
+        while e != NONE:
+            entries[e].rank += entries[e].rank < least
+            e = np.int64(entries[e].after)
 
 
 @cold_kernel

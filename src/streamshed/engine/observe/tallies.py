@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,14 @@ from streamshed.kernels.core import NEVER, NEWEST, RESULTS, Core, Memory, Shape
 from streamshed.plan.plan import Plan
 
 _MINUTE = 60_000_000
+_SUMS = ("exact", "certain", "seen", "hidden", "unseen")
+
+
+class Sums(NamedTuple):
+    """All that has been tallied, up to a moment."""
+
+    total: npt.NDArray[Any]
+    spread: npt.NDArray[np.float64]
 
 
 class Estimator(Component):
@@ -60,7 +68,7 @@ class Estimator(Component):
 
     @abstractmethod
     def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
-        """The variances, by the names that they have in a `Tally`."""
+        """The variances, and the largest sum of a group, by the names they have in a `Tally`."""
 
     @abstractmethod
     def warm(self, core: Core, nothing: Batch) -> None:
@@ -93,6 +101,18 @@ class Estimator(Component):
         """What is known of all results so far, of which so many were made."""
         return self._tally(self.sums.total, self.sums.spread.reshape(-1, GROUPS), made)
 
+    def sums_so_far(self) -> Sums:
+        """What was tallied of the results so far; it stays what it is."""
+        return Sums(self.sums.total.copy(), self.sums.spread.copy())
+
+    def tally_between(self, before: Sums, after: Sums, made: float) -> Tally:
+        """What is known of the results between two moments, of which so many were made."""
+        total = after.total.copy()
+        for name in _SUMS:
+            total[name] -= before.total[name]
+        spread = (after.spread - before.spread).reshape(-1, GROUPS)
+        return self._tally(total, spread, made)
+
     def tally_lately(self, core: Core) -> Tally:
         """The same in the last minute, or window."""
         now = self.rows_seen
@@ -108,22 +128,15 @@ class Estimator(Component):
         return self._tally(steps[recent], spread, made)
 
     def _tally(
-        self, tallies: npt.NDArray[Any], spread: npt.NDArray[np.float64], made: int
+        self, tallies: npt.NDArray[Any], spread: npt.NDArray[np.float64], made: float
     ) -> Tally:
-        sums = {
-            name: float(tallies[name].sum())
-            for name in ("exact", "certain", "seen", "hidden", "unseen")
-        }
+        sums = {name: float(tallies[name].sum()) for name in _SUMS}
         sums["hidden"] *= self.doubt
         variances = self.variances(spread)
         if "hidden_variance" in variances:
             variances["hidden_variance"] *= self.doubt**2
-        return Tally(
-            made=float(made),
-            **sums,
-            **variances,
-            weight=max(float(tallies["weight"].max()), self.heaviest),
-        )
+        weight = max(float(tallies["weight"].max()), self.heaviest, variances.pop("weight"))
+        return Tally(made=float(made), **sums, **variances, weight=weight)
 
     def key_tally(self) -> KeyTally | None:
         """What is known of the keys that have results; None where rows share none."""
@@ -142,6 +155,14 @@ def variance(groups: npt.NDArray[np.float64]) -> float:
     """The variance of a sum over random groups, from their differences."""
     off = groups - groups.mean()
     return float(off @ off) * GROUPS / (GROUPS - 1)
+
+
+def largest(groups: npt.NDArray[np.float64]) -> float:
+    """By how much the sum of a random group is larger than that of others, at most.
+
+    That much, a single key or row may have added: without it the estimate would be so much less.
+    """
+    return float((groups - groups.mean(axis=-1, keepdims=True)).max())
 
 
 def mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
