@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamshed.aggregates import Weights, aggregated
-from streamshed.engine.budget_parts import Counted
+from streamshed.engine.budget_parts import Passed
 from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.feeds import EncodedFeed, Piece, PlainFeed, in_step, pieces
 from streamshed.engine.ingest import Ingest, times_of
@@ -110,10 +110,22 @@ class Batches(Iterator[pa.RecordBatch]):
 
 
 def replay_batches(
-    spec: Spec, data: Mapping[str, Any], order: Order = "time", shards: int | None = None
+    spec: Spec,
+    data: Mapping[str, Any],
+    order: Order = "time",
+    shards: int | None = None,
+    chunk: int = CHUNK,
 ) -> Batches:
-    """Run a join and hand out its results as they are made, for archives larger than memory."""
-    return Batches(_Running(spec, data, order, shards, keep_late=False))
+    """Run a join and hand out its results as they are made, for archives larger than memory.
+
+    Args:
+        spec: the join.
+        data: the input of each stream.
+        order: whether the rows of tables are joined in the order of their time, or as they stand.
+        shards: in how many parts the join is done, each in a thread, as on Spark.
+        chunk: rows of each input that are read at once.
+    """
+    return Batches(_Running(spec, data, order, shards, keep_late=False, chunk=chunk))
 
 
 def count(
@@ -298,6 +310,8 @@ class _Running:
         """
         newest = [NEVER] * len(self.sources)
         encoder = Ingest(self.plan)
+        own = self.parts[0].parts
+        leader = None if own is None else own.apart()  # what all shards are told is found once
         working: deque[list[Future[list[pa.RecordBatch]]]] = deque()
         for batch in in_step([PlainFeed(self.plan, *feed) for feed in self._feeds()]):
             newest = [max(known, one.newest) for known, one in zip(newest, batch, strict=True)]
@@ -309,10 +323,11 @@ class _Running:
                 counted_rows(self.plan, position, one.rows, len(self.parts))
                 for position, one in enumerate(batch)
             ]
+            passed = None if leader is None else leader.see([one for one in counted if one is not None], max(newest))
             firsts = [one.place for one in batch]
             working.append(
                 [
-                    thread.submit(self._shard, part, rows, firsts, counted, newest)
+                    thread.submit(self._shard, part, rows, firsts, passed, newest)
                     for thread, part, *rows in zip(threads, self.parts, *streams, strict=True)
                 ]
             )
@@ -321,7 +336,7 @@ class _Running:
             advance(sum(one.rows.num_rows for one in batch))
         working.append(
             [
-                thread.submit(lambda part: [*self._found(part, part.finish())], part)
+                thread.submit(self._end, part, newest)
                 for thread, part in zip(threads, self.parts, strict=True)
             ]
         )
@@ -347,22 +362,28 @@ class _Running:
         part: Operator,
         batch: Sequence[ShardRows],
         firsts: Sequence[int | None],
-        counted: Sequence[Counted | None],
+        passed: Passed | None,
         newest: Sequence[int],
     ) -> list[pa.RecordBatch]:
         """What a shard makes of its rows of a batch."""
-        part.begin_batch([one for one in counted if one is not None], max(newest))
+        if passed is not None:
+            part.pass_in_batch(passed)
         read = [
             own.arrive(part, position, first)
             for position, (own, first) in enumerate(zip(batch, firsts, strict=True))
             if own.order.size
         ]
         made = [*self._found(part, part.process_inputs(read))] if read else []
-        part.advance([[time] for time in newest])
+        part.end_batch([[time] for time in newest])
         made += self._found(part, part.left())
         if not self.whole:
             part.compact()
         return made
+
+    def _end(self, part: Operator, newest: Sequence[int]) -> list[pa.RecordBatch]:
+        """What a shard makes at the end of the input."""
+        part.advance([[time] for time in newest])
+        return [*self._found(part, part.left()), *self._found(part, part.finish())]
 
     def _handed_out(
         self, part: Operator, found: Iterator[Block | Late]

@@ -60,8 +60,7 @@ def divided(
             plan,
             streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
             total=part(plan.total, shard),
-            memory=plan.memory
-            and replace(plan.memory, nbytes=part(plan.memory.nbytes, shard) or 0),
+            memory=plan.memory and replace(plan.memory, nbytes=plan.memory.nbytes // shards),
             throttle=plan.throttle and _part_of_work(plan.throttle, shards, cores),
             through=plan.through if relations is None else relations[shard],
             queue=plan.queue
