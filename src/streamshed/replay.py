@@ -32,7 +32,7 @@ from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, by_one_key, check_shards
 from streamshed.selection import TIME, Selection
-from streamshed.shards import ShardRows, combined, counted_rows, divided, shard_rows
+from streamshed.shards import ShardRows, combined, divided, shard_rows
 from streamshed.sources import Source, check_order, check_shared, open_source
 from streamshed.spec import Spec
 
@@ -315,15 +315,12 @@ class _Running:
         working: deque[list[Future[list[pa.RecordBatch]]]] = deque()
         for batch in in_step([PlainFeed(self.plan, *feed) for feed in self._feeds()]):
             newest = [max(known, one.newest) for known, one in zip(newest, batch, strict=True)]
-            streams = [
+            sharded = [
                 shard_rows(encoder, position, one.rows, len(self.parts))
                 for position, one in enumerate(batch)
             ]
-            counted = [
-                counted_rows(self.plan, position, one.rows, len(self.parts))
-                for position, one in enumerate(batch)
-            ]
-            passed = None if leader is None else leader.see([one for one in counted if one is not None], max(newest))
+            streams, counted = zip(*sharded, strict=True)
+            passed = None if leader is None else leader.see(counted, max(newest))
             firsts = [one.place for one in batch]
             working.append(
                 [

@@ -189,8 +189,12 @@ def counted_rows(plan: Plan, position: int, rows: pa.RecordBatch, shards: int) -
     return count_rows(position, hashed, no_key, time, no_time, plan.moments, shards)
 
 
-def shard_rows(ingest: Ingest, position: int, rows: pa.RecordBatch, shards: int) -> list[ShardRows]:
+def shard_rows(
+    ingest: Ingest, position: int, rows: pa.RecordBatch, shards: int
+) -> tuple[list[ShardRows], Counted | None]:
     """The rows of each shard as the loop takes them, in the order in which they stand.
+
+    Returns them, and what `counted_rows` says of all.
 
     Args:
         ingest: encodes rows; those of all shards are encoded alike.
@@ -198,13 +202,17 @@ def shard_rows(ingest: Ingest, position: int, rows: pa.RecordBatch, shards: int)
         rows: of all shards.
         shards: how many there are.
     """
-    stream = ingest.plan.streams[position]
+    stream, every, counted = ingest.plan.streams[position], ingest.plan.moments, None
     order, starts = np.empty(rows.num_rows, np.int64), np.empty(shards + 1, np.int64)
-    hashed = routing_hash(rows, stream.key, stream.key_types)
-    order_by_shard(hashed, starts, order)  # type: ignore[no-untyped-call]
+    hashed, no_key = key_hash(rows, stream.key, stream.key_types, _ROUTING)
     encoded = ingest.encode(position, rows)
     ingest.rows_seen[position] += rows.num_rows  # so that errors say where a value stands
-    return [ShardRows(rows, encoded, order[start:end]) for start, end in pairwise(starts.tolist())]
+    if every is not None:
+        time, no_time = encoded.rows.time, encoded.no_time
+        counted = count_rows(position, hashed, no_key, time, no_time, every, shards)
+    order_by_shard(hashed, starts, order)  # type: ignore[no-untyped-call]
+    spans = pairwise(starts.tolist())
+    return [ShardRows(rows, encoded, order[start:end]) for start, end in spans], counted
 
 
 # -- accounts -------------------------------------------------------------------------------------

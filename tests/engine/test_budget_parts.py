@@ -155,7 +155,7 @@ def test_rows_are_counted_whatever_their_order(shards: int, spread: int) -> None
         found[moment, cell] += count
     own = max(1, 256 // shards)
     assert found == Counter(
-        (time // EVERY, (shards + key % shards) * own + (key >> 32) % own)
+        (time // EVERY, (shards + key % shards) * own + ((key >> 32) * own >> 32))
         for time, key in zip(times.tolist(), hashed.tolist(), strict=True)
     )
 

@@ -10,9 +10,8 @@ import numpy.typing as npt
 from streamshed.kernels.core import BOUNDLESS, NONE
 
 # The cursor: where the loop is, so that it can be left and entered again within a row's results.
-NEXT, AT, STAGE, GROUPS, MIXED, DEPTH, LOOKED, BEFORE, FACT, CHANGE, SHIFT, MET, MOST, MOMENT = range(
-    14
-)
+NEXT, AT, STAGE, GROUPS, MIXED, DEPTH, LOOKED, BEFORE, FACT, CHANGE, SHIFT, MET = range(12)
+MOST, MOMENT = range(12, 14)
 CURSOR = 14
 """The next row of the batch; the row at hand, and how far it has come; its groups of partners, and
 whether some are newer than it; the depth of the search; the rows looked at; the results, or
