@@ -18,9 +18,11 @@ import streamshed as ss
 from streaming import rows
 from streamshed.engine.budget_parts import BudgetParts, Counted, count_rows, promises_of
 from streamshed.engine.build import build_operator, restore_operator
+from streamshed.engine.checkpoint import from_ipc
 from streamshed.kernels.core import BOUNDLESS, NEVER, Memory
 from streamshed.plan.plan import BudgetPart, Plan
 from streamshed.shards import counted_rows, divided, shards_by_key, split
+from streamshed.spark.blobs import to_blob
 
 SHARDS, EVERY = 3, 5
 
@@ -139,7 +141,26 @@ def test_counts_pass_through_arrow() -> None:
         for column, other in zip(again, counted, strict=True):
             assert column.tolist() == other.tolist()
         assert counted.rows.sum() == 13
-        assert Counted.of_rows(counted.as_rows()[:0]).moments.size == 0
+        nothing = counted.chosen(slice(0, 0))
+    assert Counted.of_rows(nothing.as_rows()).moments.size == 0
+
+
+@pytest.mark.parametrize("spread", [1, 1_000, 100_000, 2**62])
+def test_shards_are_told_few_bytes(spread: int) -> None:
+    """However many moments there are, and in whatever order."""
+    random, none = np.random.default_rng(0), np.empty(0, np.bool_)
+    count = 50_000
+    times = random.integers(-spread, spread, count)
+    hashed = random.integers(0, 2**63, count).astype(np.uint64)
+    counted = count_rows(1, hashed, none, times, none, EVERY, SHARDS)
+    told = from_ipc(to_blob(counted.as_rows()))
+    again = Counted.of_rows(told)
+    order = np.argsort(counted.moments, kind="stable")
+    for column, other in zip(again, counted.chosen(order), strict=True):
+        assert column.dtype == other.dtype
+        assert column.tolist() == other.tolist()
+    few = 2_500 if spread == 1 else 4 * count
+    assert len(to_blob(counted.as_rows())) < (12 * count if spread == 2**62 else few)
 
 
 @pytest.mark.parametrize("shards", [1, 3, 300])

@@ -37,13 +37,30 @@ class Counted(NamedTuple):
     rows: npt.NDArray[np.int32]
 
     def as_rows(self) -> pa.RecordBatch:
-        """The same as Arrow, a row for each count."""
-        return pa.record_batch(self._asdict())
+        """The same as Arrow, in as few bytes as the numbers need: every shard is told all of it.
+
+        A single row has what is the least of moments and cells, and lists of what else there is.
+        """
+        whole = self.chosen(np.argsort(self.moments, kind="stable"))
+        begins = np.flatnonzero(whole.begins())
+        moments = whole.moments[begins]
+        since, first = (int(of.min()) if of.size else 0 for of in (moments, whole.cells))
+        lists = {
+            "gaps": np.diff(moments, prepend=since),
+            "counts": np.diff(begins, append=len(whole.moments)),
+            "cells": whole.cells - first,
+            "rows": whole.rows,
+        }
+        told = {name: _as_list(values) for name, values in lists.items()}
+        return pa.record_batch({"since": [since], "first": [first]} | told)
 
     @classmethod
     def of_rows(cls, told: pa.RecordBatch) -> Counted:
         """What `as_rows` has told."""
-        return cls(*(column.to_numpy() for column in told.columns))
+        since, first = (column[0].as_py() for column in told.columns[:2])
+        gaps, counts, cells, rows = (column.flatten().to_numpy() for column in told.columns[2:])
+        moments = np.repeat(since + np.cumsum(gaps, dtype=np.int64), counts)
+        return cls(moments, cells.astype(np.int32) + np.int32(first), rows.astype(np.int32))
 
     @classmethod
     def concatenated(cls, parts: Iterable[Counted]) -> Counted:
@@ -91,6 +108,12 @@ class Passed(NamedTuple):
 
 class NoArrays(NamedTuple):
     """There are none: the loop sees the budgets alone."""
+
+
+def _as_list(values: npt.NDArray[np.integer[Any]]) -> pa.ListArray:
+    """A list of numbers that are not negative, in a type as small as they allow."""
+    narrow = values.astype(np.min_scalar_type(int(values.max(initial=0))))
+    return pa.ListArray.from_arrays([0, len(values)], pa.array(narrow))
 
 
 def places_of(shards: int) -> int:
