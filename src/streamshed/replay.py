@@ -20,8 +20,8 @@ import pyarrow as pa
 from streamshed.aggregates import Weights, aggregated
 from streamshed.engine.budget_parts import Passed
 from streamshed.engine.build import build_bulk_operator, build_operator
-from streamshed.engine.feeds import EncodedFeed, Piece, PlainFeed, in_step, pieces
-from streamshed.engine.ingest import Ingest, times_of
+from streamshed.engine.feeds import Aligned, EncodedFeed, Piece, PlainFeed, in_step, pieces
+from streamshed.engine.ingest import Ingest, InputRows, times_of
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
 from streamshed.engine.payload import PLACE_BITS, Places
 from streamshed.engine.results import result_schema
@@ -313,24 +313,26 @@ class _Running:
         own = self.parts[0].parts
         leader = None if own is None else own.apart()  # what all shards are told is found once
         working: deque[list[Future[list[pa.RecordBatch]]]] = deque()
-        for batch in in_step([PlainFeed(self.plan, *feed) for feed in self._feeds()]):
-            newest = [max(known, one.newest) for known, one in zip(newest, batch, strict=True)]
+        feeds = [PlainFeed(self.plan, *feed) for feed in self._feeds()]
+        for steps in _worth_the_while(in_step(feeds), self.chunk):
+            known = zip(newest, *([one.newest for one in step] for step in steps), strict=True)
+            newest = [max(of) for of in known]
             sharded = [
-                shard_rows(encoder, position, one.rows, len(self.parts))
-                for position, one in enumerate(batch)
+                shard_rows(encoder, position, one, len(self.parts))
+                for step in steps
+                for position, one in enumerate(step)
             ]
             streams, counted = zip(*sharded, strict=True)
-            passed = None if leader is None else leader.see(counted, max(newest))
-            firsts = [one.place for one in batch]
+            passed = None if leader is None else leader.see(filter(None, counted), max(newest))
             working.append(
                 [
-                    thread.submit(self._shard, part, rows, firsts, passed, newest)
+                    thread.submit(self._shard, part, rows, passed, newest)
                     for thread, part, *rows in zip(threads, self.parts, *streams, strict=True)
                 ]
             )
             if len(working) > AHEAD:
                 yield from _results_of(working.popleft())
-            advance(sum(one.rows.num_rows for one in batch))
+            advance(sum(one.rows.num_rows for step in steps for one in step))
         working.append(
             [
                 thread.submit(self._end, part, newest)
@@ -358,18 +360,17 @@ class _Running:
         self,
         part: Operator,
         batch: Sequence[ShardRows],
-        firsts: Sequence[int | None],
         passed: Passed | None,
         newest: Sequence[int],
     ) -> list[pa.RecordBatch]:
         """What a shard makes of its rows of a batch."""
         if passed is not None:
             part.pass_in_batch(passed)
-        read = [
-            own.arrive(part, position, first)
-            for position, (own, first) in enumerate(zip(batch, firsts, strict=True))
-            if own.order.size
-        ]
+        arrived: list[list[InputRows]] = [[] for _ in self.sources]
+        for own in batch:
+            if own.order.size:
+                arrived[own.position].append(own.arrive(part))
+        read = [InputRows.concatenated(rows) for rows in arrived if rows]
         made = [*self._found(part, part.process_inputs(read))] if read else []
         part.end_batch([[time] for time in newest])
         made += self._found(part, part.left())
@@ -459,6 +460,21 @@ def _level_of_caller() -> int:
     while frame.f_globals["__name__"].startswith("streamshed.") and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     return level
+
+
+def _worth_the_while(steps: Iterator[list[Aligned]], least: int) -> Iterator[list[list[Aligned]]]:
+    """Steps of all inputs, several at once where they have few rows together.
+
+    Inputs whose pieces end at slightly different times go on one after the other, by a few rows.
+    """
+    waiting: list[list[Aligned]] = []
+    for step in steps:
+        waiting.append(step)
+        if sum(one.rows.num_rows for some in waiting for one in some) >= least:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
 
 
 def _results_of(working: Sequence[Future[list[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
