@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamshed.aggregates import Weights, aggregated
-from streamshed.engine.budget_parts import Counted
+from streamshed.engine.budget_parts import Passed
 from streamshed.engine.build import build_bulk_operator, build_operator
-from streamshed.engine.feeds import EncodedFeed, Piece, PlainFeed, in_step, pieces
+from streamshed.engine.feeds import Aligned, EncodedFeed, Piece, PlainFeed, in_step, pieces
 from streamshed.engine.ingest import Ingest, InputRows, merged, times_of
 from streamshed.engine.observe.marks import Marks
 from streamshed.engine.operator import CHUNK, Block, Late, Operator
@@ -36,7 +36,7 @@ from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, by_one_key, check_shards
 from streamshed.selection import TIME, Selection
-from streamshed.shards import ShardRows, combined, counted_rows, divided, shard_rows
+from streamshed.shards import ShardRows, combined, divided, shard_rows
 from streamshed.sources import Source, check_order, check_shared, open_source
 from streamshed.spec import Spec
 
@@ -114,10 +114,22 @@ class Batches(Iterator[pa.RecordBatch]):
 
 
 def replay_batches(
-    spec: Spec, data: Mapping[str, Any], order: Order = "time", shards: int | None = None
+    spec: Spec,
+    data: Mapping[str, Any],
+    order: Order = "time",
+    shards: int | None = None,
+    chunk: int = CHUNK,
 ) -> Batches:
-    """Run a join and hand out its results as they are made, for archives larger than memory."""
-    return Batches(_Running(spec, data, order, shards, keep_late=False))
+    """Run a join and hand out its results as they are made, for archives larger than memory.
+
+    Args:
+        spec: the join.
+        data: the input of each stream.
+        order: whether the rows of tables are joined in the order of their time, or as they stand.
+        shards: in how many parts the join is done, each in a thread, as on Spark.
+        chunk: rows of each input that are read at once.
+    """
+    return Batches(_Running(spec, data, order, shards, keep_late=False, chunk=chunk))
 
 
 def count(
@@ -314,30 +326,32 @@ class _Running:
         """
         newest = [NEVER] * len(self.sources)
         encoder = Ingest(self.plan)
+        own = self.parts[0].parts
+        leader = None if own is None else own.apart()  # what all shards are told is found once
         working: deque[list[Future[list[pa.RecordBatch]]]] = deque()
-        for batch in in_step([PlainFeed(self.plan, *feed) for feed in self._feeds()]):
-            newest = [max(known, one.newest) for known, one in zip(newest, batch, strict=True)]
-            streams = [
-                shard_rows(encoder, position, one.rows, len(self.parts))
-                for position, one in enumerate(batch)
+        feeds = [PlainFeed(self.plan, *feed) for feed in self._feeds()]
+        for steps in _worth_the_while(in_step(feeds), self.chunk):
+            known = zip(newest, *([one.newest for one in step] for step in steps), strict=True)
+            newest = [max(of) for of in known]
+            sharded = [
+                shard_rows(encoder, position, one, len(self.parts))
+                for step in steps
+                for position, one in enumerate(step)
             ]
-            counted = [
-                counted_rows(self.plan, position, one.rows, len(self.parts))
-                for position, one in enumerate(batch)
-            ]
-            firsts = [one.place for one in batch]
+            streams, counted = zip(*sharded, strict=True)
+            passed = None if leader is None else leader.see(filter(None, counted), max(newest))
             working.append(
                 [
-                    thread.submit(self._shard, part, rows, firsts, counted, newest)
+                    thread.submit(self._shard, part, rows, passed, newest)
                     for thread, part, *rows in zip(threads, self.parts, *streams, strict=True)
                 ]
             )
             if len(working) > AHEAD:
                 yield from _results_of(working.popleft())
-            advance(sum(one.rows.num_rows for one in batch))
+            advance(sum(one.rows.num_rows for step in steps for one in step))
         working.append(
             [
-                thread.submit(lambda part: [*self._found(part, part.finish())], part)
+                thread.submit(self._end, part, newest)
                 for thread, part in zip(threads, self.parts, strict=True)
             ]
         )
@@ -362,23 +376,28 @@ class _Running:
         self,
         part: Operator,
         batch: Sequence[ShardRows],
-        firsts: Sequence[int | None],
-        counted: Sequence[Counted | None],
+        passed: Passed | None,
         newest: Sequence[int],
     ) -> list[pa.RecordBatch]:
         """What a shard makes of its rows of a batch."""
-        part.begin_batch([one for one in counted if one is not None], max(newest))
-        read = [
-            own.arrive(part, position, first)
-            for position, (own, first) in enumerate(zip(batch, firsts, strict=True))
-            if own.order.size
-        ]
+        if passed is not None:
+            part.pass_in_batch(passed)
+        arrived: list[list[InputRows]] = [[] for _ in self.sources]
+        for own in batch:
+            if own.order.size:
+                arrived[own.position].append(own.arrive(part))
+        read = [InputRows.concatenated(rows) for rows in arrived if rows]
         made = [*self._found(part, self._processed(part, read))] if read else []
-        part.advance([[time] for time in newest])
+        part.end_batch([[time] for time in newest])
         made += self._found(part, part.left())
         if not self.whole:
             part.compact()
         return made
+
+    def _end(self, part: Operator, newest: Sequence[int]) -> list[pa.RecordBatch]:
+        """What a shard makes at the end of the input."""
+        part.advance([[time] for time in newest])
+        return [*self._found(part, part.left()), *self._found(part, part.finish())]
 
     def _handed_out(
         self, part: Operator, found: Iterator[Block | Late]
@@ -467,6 +486,21 @@ def _level_of_caller() -> int:
     while frame.f_globals["__name__"].startswith("streamshed.") and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     return level
+
+
+def _worth_the_while(steps: Iterator[list[Aligned]], least: int) -> Iterator[list[list[Aligned]]]:
+    """Steps of all inputs, several at once where they have few rows together.
+
+    Inputs whose pieces end at slightly different times go on one after the other, by a few rows.
+    """
+    waiting: list[list[Aligned]] = []
+    for step in steps:
+        waiting.append(step)
+        if sum(one.rows.num_rows for some in waiting for one in some) >= least:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
 
 
 def _results_of(working: Sequence[Future[list[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:

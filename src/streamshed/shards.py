@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from streamshed.engine.accounts import estimates
 from streamshed.engine.budget_parts import Counted, count_rows
+from streamshed.engine.feeds import Aligned
 from streamshed.engine.ingest import EncodedRows, Ingest, InputRows, key_hash, times_of
 from streamshed.kernels.hashing import secret_of
 from streamshed.kernels.merge import order_by_shard
@@ -60,8 +61,7 @@ def divided(
             plan,
             streams=tuple(replace(s, rows=part(s.rows, shard)) for s in plan.streams),
             total=part(plan.total, shard),
-            memory=plan.memory
-            and replace(plan.memory, nbytes=part(plan.memory.nbytes, shard) or 0),
+            memory=plan.memory and replace(plan.memory, nbytes=plan.memory.nbytes // shards),
             throttle=plan.throttle and _part_of_work(plan.throttle, shards, cores),
             through=plan.through if relations is None else relations[shard],
             queue=plan.queue
@@ -148,27 +148,25 @@ def split(
 
 
 class ShardRows(NamedTuple):
-    """What a shard gets of a batch of an input's rows, which all shards share."""
+    """What a shard gets of some rows of an input, which all shards share."""
 
+    position: int
+    """That of the input."""
+    first: int | None
+    """The place of the first of all rows, if the payload keeps them already."""
     rows: pa.RecordBatch
     encoded: EncodedRows
     order: npt.NDArray[np.int64]
     """Which of them its own are."""
 
-    def arrive(self, join: Operator, position: int, first: int | None) -> InputRows:
-        """Let the shard's own rows arrive.
-
-        Args:
-            join: the shard.
-            position: of the input.
-            first: the place of the first of all rows, if the payload keeps them already.
-        """
+    def arrive(self, join: Operator) -> InputRows:
+        """Let the shard's own rows arrive."""
         with join.timed():
-            if first is None:
-                places = join.payload[position].add(self.rows.take(pa.array(self.order)))
+            if self.first is None:
+                places = join.payload[self.position].add(self.rows.take(pa.array(self.order)))
             else:
-                places = self.order + first
-            return join.ingest.arrive(position, self.encoded.take(self.order), places)
+                places = self.order + self.first
+            return join.ingest.arrive(self.position, self.encoded.take(self.order), places)
 
 
 def counted_rows(plan: Plan, position: int, rows: pa.RecordBatch, shards: int) -> Counted | None:
@@ -190,22 +188,31 @@ def counted_rows(plan: Plan, position: int, rows: pa.RecordBatch, shards: int) -
     return count_rows(position, hashed, no_key, time, no_time, plan.moments, shards)
 
 
-def shard_rows(ingest: Ingest, position: int, rows: pa.RecordBatch, shards: int) -> list[ShardRows]:
+def shard_rows(
+    ingest: Ingest, position: int, aligned: Aligned, shards: int
+) -> tuple[list[ShardRows], Counted | None]:
     """The rows of each shard as the loop takes them, in the order in which they stand.
+
+    Returns them, and what `counted_rows` says of all.
 
     Args:
         ingest: encodes rows; those of all shards are encoded alike.
         position: of the input.
-        rows: of all shards.
+        aligned: the rows of all shards.
         shards: how many there are.
     """
-    stream = ingest.plan.streams[position]
+    stream, every, counted = ingest.plan.streams[position], ingest.plan.moments, None
+    rows, first = aligned.rows, aligned.place
     order, starts = np.empty(rows.num_rows, np.int64), np.empty(shards + 1, np.int64)
-    hashed = routing_hash(rows, stream.key, stream.key_types)
-    order_by_shard(hashed, starts, order)  # type: ignore[no-untyped-call]
+    hashed, no_key = key_hash(rows, stream.key, stream.key_types, _ROUTING)
     encoded = ingest.encode(position, rows)
     ingest.rows_seen[position] += rows.num_rows  # so that errors say where a value stands
-    return [ShardRows(rows, encoded, order[start:end]) for start, end in pairwise(starts.tolist())]
+    if every is not None:
+        time, no_time = encoded.rows.time, encoded.no_time
+        counted = count_rows(position, hashed, no_key, time, no_time, every, shards)
+    order_by_shard(hashed, starts, order)  # type: ignore[no-untyped-call]
+    own = (order[start:end] for start, end in pairwise(starts.tolist()))
+    return [ShardRows(position, first, rows, encoded, of) for of in own], counted
 
 
 # -- accounts -------------------------------------------------------------------------------------

@@ -18,9 +18,11 @@ import streamshed as ss
 from streaming import rows
 from streamshed.engine.budget_parts import BudgetParts, Counted, count_rows, promises_of
 from streamshed.engine.build import build_operator, restore_operator
-from streamshed.kernels.core import NEVER, Memory
+from streamshed.engine.checkpoint import from_ipc
+from streamshed.kernels.core import BOUNDLESS, NEVER, Memory
 from streamshed.plan.plan import BudgetPart, Plan
 from streamshed.shards import counted_rows, divided, shards_by_key, split
+from streamshed.spark.blobs import to_blob
 
 SHARDS, EVERY = 3, 5
 
@@ -58,11 +60,21 @@ def told(seed: int, times: npt.NDArray[np.int64], every: int = EVERY) -> list[Co
     return [count_rows(position, hashed, none, times, none, every, SHARDS) for position in (0, 1)]
 
 
+def passed(
+    parts: BudgetParts, counted: list[Counted], newest: int
+) -> list[tuple[int, list[int], list[int]]]:
+    """The moments that a batch passes: their time, what is known of streams, and the budgets."""
+    told = parts.take(parts.see(counted, newest)).tolist()
+    assert told.pop()[0] == BOUNDLESS
+    known, budgets = 1 + len(parts.seen), len(parts.part.budgets)
+    return [(now[0], now[1:known], now[known : known + budgets]) for now in told]
+
+
 def changes(
     parts: BudgetParts, cuts: list[int], restart: bool = False
-) -> list[tuple[int, list[int]]]:
-    """All changes of budgets, of rows that are told batch by batch."""
-    found = [(-1, parts.budgets)]
+) -> list[tuple[int, list[int], list[int]]]:
+    """All that happens at moments, of rows that are told batch by batch."""
+    found = [(-1, [NEVER, NEVER], parts.budgets)]
     for start, end in zip([0, *cuts], [*cuts, 400], strict=True):
         if restart:
             saved = json.loads(json.dumps(parts.save()))
@@ -70,14 +82,13 @@ def changes(
             parts.load(saved)
         times = np.arange(start, end)
         counted = told(0, times, parts.part.every) if times.size else []
-        parts.begin_batch(counted, end - 1 if times.size else NEVER)
-        found += [(due.time, due.budgets) for due in parts.rest()]
+        found += passed(parts, counted, end - 1 if times.size else NEVER)
     return found
 
 
 @pytest.mark.parametrize("budgets", [(40,), (9, 6), (3, None)])
 def test_all_parts_together_are_never_more_than_the_budget(budgets: tuple[int | None, ...]) -> None:
-    of_all = [dict(changes(parts, [])) for parts in parts_of_all(*budgets)]
+    of_all = [{at: own for at, _, own in changes(parts, [])} for parts in parts_of_all(*budgets)]
     now = [dict.__getitem__(found, -1) for found in of_all]
     moved = False
     for time in range(400):
@@ -98,18 +109,23 @@ def test_all_parts_together_are_never_more_than_the_budget(budgets: tuple[int | 
 @pytest.mark.parametrize("every", [EVERY, 1])
 def test_parts_do_not_depend_on_how_rows_are_cut(restart: bool, every: int) -> None:
     """However many moments are in a batch: there are 400 in the longest."""
+    cuts = [1, 17, 17, 80, 203]
     both = (parts_of_all(40, every=every) for _ in range(2))
     for parts, others in zip(*both, strict=True):
-        cut = changes(others, [1, 17, 17, 80, 203], restart)
-        assert changes(parts, []) == cut
-        assert len(cut) > 4
+        whole = changes(parts, [])
+        assert whole == changes(others, cuts, restart)
+        assert len({tuple(budgets) for *_, budgets in whole}) > 4
+        # Nobody is said to be further than his rows are, nor more than a moment behind.
+        assert [known for at, known, _ in whole[1:]] == [
+            [at - every, at - every] for at, *_ in whole[1:]
+        ]
 
 
 def test_rows_of_the_past_and_without_a_key_or_a_time_change_nothing() -> None:
     parts, times = parts_of_all(40)[0], np.arange(100)
-    parts.begin_batch(told(0, times), 99)
-    before, _ = parts.budgets, [*parts.rest()]
-    parts.begin_batch(told(1, np.arange(20)), 99)
+    passed(parts, told(0, times), 99)
+    before = parts.budgets
+    assert passed(parts, told(1, np.arange(20)), 99) == []
     assert parts.budgets == before
     missing = np.ones(100, np.bool_)
     none = np.empty(0, np.bool_)
@@ -125,7 +141,26 @@ def test_counts_pass_through_arrow() -> None:
         for column, other in zip(again, counted, strict=True):
             assert column.tolist() == other.tolist()
         assert counted.rows.sum() == 13
-        assert Counted.of_rows(counted.as_rows()[:0]).moments.size == 0
+        nothing = counted.chosen(slice(0, 0))
+    assert Counted.of_rows(nothing.as_rows()).moments.size == 0
+
+
+@pytest.mark.parametrize("spread", [1, 1_000, 100_000, 2**62])
+def test_shards_are_told_few_bytes(spread: int) -> None:
+    """However many moments there are, and in whatever order."""
+    random, none = np.random.default_rng(0), np.empty(0, np.bool_)
+    count = 50_000
+    times = random.integers(-spread, spread, count)
+    hashed = random.integers(0, 2**63, count).astype(np.uint64)
+    counted = count_rows(1, hashed, none, times, none, EVERY, SHARDS)
+    told = from_ipc(to_blob(counted.as_rows()))
+    again = Counted.of_rows(told)
+    order = np.argsort(counted.moments, kind="stable")
+    for column, other in zip(again, counted.chosen(order), strict=True):
+        assert column.dtype == other.dtype
+        assert column.tolist() == other.tolist()
+    few = 2_500 if spread == 1 else 4 * count
+    assert len(to_blob(counted.as_rows())) < (12 * count if spread == 2**62 else few)
 
 
 @pytest.mark.parametrize("shards", [1, 3, 300])
@@ -141,7 +176,7 @@ def test_rows_are_counted_whatever_their_order(shards: int, spread: int) -> None
         found[moment, cell] += count
     own = max(1, 256 // shards)
     assert found == Counter(
-        (time // EVERY, (shards + key % shards) * own + (key >> 32) % own)
+        (time // EVERY, (shards + key % shards) * own + ((key >> 32) * own >> 32))
         for time, key in zip(times.tolist(), hashed.tolist(), strict=True)
     )
 
@@ -152,14 +187,11 @@ def parts_of_the_only_shard_with_rows(lag: int, until: int = 400) -> list[int]:
     for start in range(0, 400, 10):
         times = np.arange(start, start + 10)
         behind = times[times < until] - lag
-        parts.begin_batch(
-            [
-                count_rows(position, np.full(of.size, 3, np.uint64), none, of, none, EVERY, SHARDS)
-                for position, of in enumerate((times, behind[behind >= 0]))
-            ],
-            start + 9,
-        )
-        assert not [due for due in parts.rest() if sum(due.budgets) > 90]
+        counted = [
+            count_rows(position, np.full(of.size, 3, np.uint64), none, of, none, EVERY, SHARDS)
+            for position, of in enumerate((times, behind[behind >= 0]))
+        ]
+        assert not [own for *_, own in passed(parts, counted, start + 9) if sum(own) > 90]
         found += parts.budgets
     return found
 
@@ -177,7 +209,7 @@ def test_what_is_kept_of_counts_does_not_grow_with_batches() -> None:
     parts, none = parts_of_all(90)[0], np.empty(0, np.bool_)
     for time in range(500):
         one = np.full(1, time // 100), np.full(1, 3, np.uint64)
-        parts.begin_batch([count_rows(0, one[1], none, one[0], none, EVERY, SHARDS)], time // 100)
+        passed(parts, [count_rows(0, one[1], none, one[0], none, EVERY, SHARDS)], time // 100)
     assert parts.rows.rows.tolist() == [500]
 
 
@@ -238,8 +270,7 @@ def test_shards_make_more_of_skewed_keys(
     data, join = skewed(0), join_of(budget)
     whole = join.replay(data, shards=SHARDS)
     for chunk in (70, 1_000):
-        once = {name: table.to_reader(chunk) for name, table in data.items()}
-        made = replay.replay_batches(spec_of(join), once, shards=SHARDS)
+        made = replay.replay_batches(spec_of(join), data, shards=SHARDS, chunk=chunk)
         found = pa.Table.from_batches(list(made), made.schema)
         assert rows(found) == rows(whole.table)
         stored = {name: stream.stored for name, stream in made.ledger.streams.items()}
@@ -267,17 +298,16 @@ def test_batches_of_many_windows_are_as_good_as_short_ones() -> None:
     join = ss.join("a", "b").on("k").within(60, time="ts").keep(total=30).shed("frequency")
     whole = join.replay(data, shards=2)
     for chunk in (4_096, 37):
-        once = {name: table.to_reader(chunk) for name, table in data.items()}
-        made = replay.replay_batches(spec_of(join), once, shards=2)
+        made = replay.replay_batches(spec_of(join), data, shards=2, chunk=chunk)
         assert rows(pa.Table.from_batches(list(made), made.schema)) == rows(whole.table)
 
 
-def test_a_budget_in_bytes_and_one_shard_keep_their_parts() -> None:
+def test_one_shard_and_those_before_which_rows_wait_keep_their_parts() -> None:
     schema = skewed(0, 1)["a"].schema
     schemas = {"a": schema, "b": schema}
-    assert all(part.part for part in divided(join_of({"total": 60}).plan(schemas), (0, 1), 1))
+    for budget in ({"total": 60}, {"memory": "1 MB"}):
+        assert all(part.part for part in divided(join_of(budget).plan(schemas), (0, 1), 1))
     for join, labels in (
-        (join_of({"memory": "1 MB"}), (0, 1)),
         (join_of({"total": 60}), (0,)),
         (join_of({"total": 60}, "oldest").queue(rows=9).throttle(rows_per_second=5), (0, 1)),
     ):

@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamshed.kernels.core import NONE
+from streamshed.kernels.core import BOUNDLESS, NONE
 
 # The cursor: where the loop is, so that it can be left and entered again within a row's results.
-NEXT, AT, STAGE, GROUPS, MIXED, DEPTH, LOOKED, BEFORE, FACT, CHANGE, SHIFT, MET, MOST = range(13)
-CURSOR = 13
+NEXT, AT, STAGE, GROUPS, MIXED, DEPTH, LOOKED, BEFORE, FACT, CHANGE, SHIFT, MET = range(12)
+MOST, MOMENT = range(12, 14)
+CURSOR = 14
 """The next row of the batch; the row at hand, and how far it has come; its groups of partners, and
 whether some are newer than it; the depth of the search; the rows looked at; the results, or
 comparisons, before it; the fact through which partners are sought; the next change of the
-relation; how far hashes are shifted to be places in the table; whether it has made a result; and
-the most partners that were collected at once."""
+relation; how far hashes are shifted to be places in the table; whether it has made a result;
+the most partners that were collected at once; and the next of the moments to pass."""
 
 IDLE, TAKEN, PROBED = range(3)
 """Stages of the row at hand: there is none; it was taken; it arrived, and its results are made."""
@@ -26,6 +27,7 @@ NO_ATTRIBUTES: npt.NDArray[np.uint64] = np.empty((0, 1), np.uint64)
 NO_FLAGS: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
 NO_NUMBERS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 NO_VALUES: npt.NDArray[Any] = np.empty(0, np.float64)
+NO_MOMENTS: npt.NDArray[np.int64] = np.full((1, 1), BOUNDLESS, np.int64)
 
 
 class Batch(NamedTuple):
@@ -84,6 +86,9 @@ class Work(NamedTuple):
     groups: npt.NDArray[Any]
     group_of: npt.NDArray[np.int32]  # by stream
     cursor: npt.NDArray[np.int64]
+    moments: npt.NDArray[np.int64] = NO_MOMENTS
+    """What a shard is told of a batch: by moment its time, the newest time of each lane in all
+    shards, and the budgets and limits of pools from then on. The last is never reached."""
 
 
 def allocate_work(rows: int, streams: int, by: bool) -> Work:

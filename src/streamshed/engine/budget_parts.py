@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.engine.batch import Batch
 from streamshed.engine.component import Component
-from streamshed.engine.loop import evict_to_budget
-from streamshed.kernels.core import BOUNDLESS, NEVER, NEWEST, Memory, Shape
+from streamshed.kernels.core import BOUNDLESS, NEVER, Memory, Shape
 from streamshed.kernels.merge import count_places, counting
 from streamshed.plan.plan import MOMENTS, BudgetPart
-
-if TYPE_CHECKING:
-    from streamshed.engine.operator import Operator
 
 PLACES = 256
 """Places of keys' hashes, in all shards together, by which rows are counted."""
@@ -42,13 +37,30 @@ class Counted(NamedTuple):
     rows: npt.NDArray[np.int32]
 
     def as_rows(self) -> pa.RecordBatch:
-        """The same as Arrow, a row for each count."""
-        return pa.record_batch(self._asdict())
+        """The same as Arrow, in as few bytes as the numbers need: every shard is told all of it.
+
+        A single row has what is the least of moments and cells, and lists of what else there is.
+        """
+        whole = self.chosen(np.argsort(self.moments, kind="stable"))
+        begins = np.flatnonzero(whole.begins())
+        moments = whole.moments[begins]
+        since, first = (int(of.min()) if of.size else 0 for of in (moments, whole.cells))
+        lists = {
+            "gaps": np.diff(moments, prepend=since),
+            "counts": np.diff(begins, append=len(whole.moments)),
+            "cells": whole.cells - first,
+            "rows": whole.rows,
+        }
+        told = {name: _as_list(values) for name, values in lists.items()}
+        return pa.record_batch({"since": [since], "first": [first]} | told)
 
     @classmethod
     def of_rows(cls, told: pa.RecordBatch) -> Counted:
         """What `as_rows` has told."""
-        return cls(*(column.to_numpy() for column in told.columns))
+        since, first = (column[0].as_py() for column in told.columns[:2])
+        gaps, counts, cells, rows = (column.flatten().to_numpy() for column in told.columns[2:])
+        moments = np.repeat(since + np.cumsum(gaps, dtype=np.int64), counts)
+        return cls(moments, cells.astype(np.int32) + np.int32(first), rows.astype(np.int32))
 
     @classmethod
     def concatenated(cls, parts: Iterable[Counted]) -> Counted:
@@ -84,15 +96,24 @@ class Counted(NamedTuple):
         return cls(moments[at], cells.astype(np.int32), rows[at, cells].astype(np.int32))
 
 
-class Due(NamedTuple):
-    """A moment at which the budgets of a shard change."""
+class Passed(NamedTuple):
+    """What becomes of all shards at the moments that a batch passes."""
 
-    time: int
-    budgets: list[int]
+    times: npt.NDArray[np.int64]
+    newest: npt.NDArray[np.int64]
+    """By (moment, stream) the time that all shards know of each, `NEVER` if there is none."""
+    shares: list[tuple[list[float], list[float]]]
+    """By moment those of all shards before the moment, and after it."""
 
 
 class NoArrays(NamedTuple):
     """There are none: the loop sees the budgets alone."""
+
+
+def _as_list(values: npt.NDArray[np.integer[Any]]) -> pa.ListArray:
+    """A list of numbers that are not negative, in a type as small as they allow."""
+    narrow = values.astype(np.min_scalar_type(int(values.max(initial=0))))
+    return pa.ListArray.from_arrays([0, len(values)], pa.array(narrow))
 
 
 def places_of(shards: int) -> int:
@@ -129,7 +150,7 @@ def count_rows(
 
 
 class BudgetParts(Component):
-    """The budgets of a shard as time goes on.
+    """The budgets and the clock of a shard as time goes on.
 
     All shards are told the same rows, and so know the parts of all.
 
@@ -151,7 +172,12 @@ class BudgetParts(Component):
         """How many streams there are, shards, and places of keys in each."""
         self.reached: int | None = None
         self.rows = Counted(np.empty(0, np.int64), *np.empty((2, 0), np.int32))
-        self.due: list[Due] = []
+        self.seen = [NEVER] * shape.lanes
+        """The last moment after which rows of each stream came."""
+
+    def apart(self) -> BudgetParts:
+        """One that begins as this one does, to see what becomes of all shards."""
+        return BudgetParts(self.part, self.shape, Memory())
 
     @property
     def budgets(self) -> list[int]:
@@ -160,6 +186,13 @@ class BudgetParts(Component):
             BOUNDLESS if whole is None else min(self._part(whole, of) for of in self._both)
             for whole in self.part.budgets
         ]
+
+    @property
+    def limits(self) -> list[int]:
+        """Its limits in bytes now."""
+        whole = self.part.nbytes
+        own = BOUNDLESS if whole is None else min(self._part(whole, of) for of in self._both)
+        return [own] * len(self.part.budgets)
 
     @property
     def _both(self) -> tuple[list[float], list[float]]:
@@ -171,8 +204,8 @@ class BudgetParts(Component):
         ends = [*np.rint(np.cumsum(shares) * rest).astype(int)[:-1].tolist(), rest]
         return 1 + int(ends[own] - (ends[own - 1] if own else 0))
 
-    def begin_batch(self, counted: Iterable[Counted], newest: int) -> None:
-        """See how the budgets change in a batch.
+    def see(self, counted: Iterable[Counted], newest: int) -> Passed:
+        """See what becomes of all shards in a batch.
 
         Args:
             counted: the rows of the batch, of all shards.
@@ -180,19 +213,34 @@ class BudgetParts(Component):
         """
         self.rows = Counted.concatenated([self.rows, *counted])
         if newest == NEVER or not self.rows.moments.size:
-            return
+            return Passed(np.empty(0, np.int64), np.empty((0, len(self.seen)), np.int64), [])
         moments = self.rows.moments[self.rows.begins()]
         reached = int(moments[0]) if self.reached is None else self.reached
         self.reached = max(reached, newest // self.part.every)
         # At others there is nothing new of the last window.
         passed = np.unique(moments[:, None] + np.arange(1, MOMENTS + 2))
         passed = passed[(passed > reached) & (passed <= self.reached)]
+        known = self._known(passed)
+        shares = []
         for start in range(0, len(passed), SOME):
-            some = passed[start : start + SOME]
-            for moment, promise in zip(some.tolist(), self._promises(some), strict=True):
-                self._pass(moment, promise)
+            for promise in self._promises(passed[start : start + SOME]):
+                self.before, self.shares = self.shares, self._wanted(promise)
+                shares.append(self._both)
         lately = self.rows.between(self.reached - MOMENTS)
         self.rows = Counted.of_cells(*lately.by_cell(math.prod(self.cells)))
+        return Passed(passed * self.part.every, known, shares)
+
+    def take(self, passed: Passed) -> npt.NDArray[np.int64]:
+        """What the loop is told of this shard at the moments that a batch passes."""
+        told = np.full((len(passed.times) + 1, 1), BOUNDLESS)
+        if not passed.shares:
+            return told
+        told[:-1, 0] = passed.times
+        budgets = []
+        for self.before, self.shares in passed.shares:
+            budgets.append(self.budgets + self.limits)
+        rest = np.hstack([passed.newest, np.array(budgets, np.int64)])
+        return np.hstack([told, np.vstack([rest, rest[-1:]])])
 
     def begin_with(self, counted: Iterable[Counted], newest: int) -> None:
         """See what all shards together begin with: nobody has to wait for what others give up.
@@ -201,11 +249,21 @@ class BudgetParts(Component):
             counted: the rows of a savepoint, of all shards.
             newest: the newest time that was seen, `NEVER` if there is none.
         """
-        self.begin_batch(counted, newest)
-        self.due.clear()
+        self.see(counted, newest)
         if self.reached is not None:
             [promise] = self._promises(np.array([self.reached + 1]))
             self.before = self.shares = self._wanted(promise)
+
+    def _known(self, passed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The time that all know of each stream at each moment: that of its last rows' moment."""
+        known = np.full((len(passed), len(self.seen)), NEVER)
+        streams = self.rows.cells // math.prod(self.cells[1:])
+        for stream, before in enumerate(self.seen):
+            moments = np.append(before, self.rows.moments[streams == stream])
+            self.seen[stream] = int(moments.max())
+            last = np.maximum.accumulate(moments)[np.searchsorted(moments[1:], passed)]
+            known[:, stream] = np.where(last == NEVER, NEVER, last * self.part.every)
+        return known
 
     def _promises(self, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """What shards promise by the rows of the window before each moment, by (moment, shard)."""
@@ -217,16 +275,6 @@ class BudgetParts(Component):
             of_window[counted] += rows[np.searchsorted(known, moments[counted] - ago)]
         return promises_of(of_window.reshape(-1, *self.cells), self.part.at_least)
 
-    def _pass(self, moment: int, promise: npt.NDArray[np.float64]) -> None:
-        """Go past a moment: who loses gives up its rows now, and who gains has to wait for one."""
-        wanted = self._wanted(promise)
-        if self.before == self.shares == wanted:
-            return
-        held = self.budgets
-        self.before, self.shares = self.shares, wanted
-        if self.budgets != held:
-            self.due.append(Due(moment * self.part.every, self.budgets))
-
     def _wanted(self, promise: npt.NDArray[np.float64]) -> list[float]:
         """The shares of all shards by what they promise; as they are if they fit."""
         whole = float(promise.sum())
@@ -237,70 +285,22 @@ class BudgetParts(Component):
         change = max(abs(new - old) for new, old in zip(wanted, self.shares, strict=True))
         return wanted if change * self.part.shards > TOO_LITTLE else self.shares
 
-    def changes(
-        self, time: npt.NDArray[np.int64], null: npt.NDArray[np.bool_]
-    ) -> Iterator[tuple[int, Due]]:
-        """Before which rows the budgets change, and how.
-
-        Args:
-            time: of each row, in the order in which they are processed.
-            null: which rows take no part; empty if all do.
-        """
-        if not self.due:
-            return
-        newest = np.maximum.accumulate(np.where(null, NEVER, time) if null.size else time)
-        while self.due:
-            place = int(np.searchsorted(newest, self.due[0].time))
-            if place == newest.size:
-                return
-            yield place, self.due.pop(0)
-
-    def rest(self) -> Iterator[Due]:
-        """The changes that are left at the end of a batch."""
-        while self.due:
-            yield self.due.pop(0)
-
     def save(self) -> dict[str, Any]:
         """What all shards know of the parts."""
         moments, rows = self.rows.by_cell(math.prod(self.cells))
         by_moment = zip(moments.tolist(), rows.reshape(-1, *self.cells).tolist(), strict=True)
-        return {"shares": self._both, "reached": self.reached, "rows": [*by_moment]}
+        told = {"reached": self.reached, "rows": [*by_moment], "seen": self.seen}
+        return told | {"shares": self._both}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on with the parts that were saved; older states have none."""
         if saved:
             self.before, self.shares = saved["shares"]
             self.reached = saved["reached"]
+            self.seen = saved.get("seen", self.seen)
             moments = np.array([moment for moment, _ in saved["rows"]], np.int64)
             rows = np.array([rows for _, rows in saved["rows"]], np.int64)
             self.rows = Counted.of_cells(moments, rows.reshape(len(moments), math.prod(self.cells)))
-
-
-def between_changes(join: Operator, batch: Batch) -> Iterator[Batch]:
-    """The rows of a batch between the moments at which a join's budgets change."""
-    done = 0
-    if join.parts is not None:
-        for place, due in join.parts.changes(batch.time, batch.null):
-            yield batch.part(done, place)
-            _change(join, due)
-            done = place
-    yield batch.part(done, batch.time.size) if done else batch
-
-
-def change_the_rest(join: Operator) -> None:
-    """Change a join's budgets at the moments before the end of a batch to which no row came."""
-    if join.parts is not None:
-        for due in join.parts.rest():
-            _change(join, due)
-
-
-def _change(join: Operator, due: Due) -> None:
-    """Keep to other budgets from a moment on; rows that it leaves behind go first."""
-    numbers = join.core.numbers
-    if numbers[NEWEST] != NEVER:
-        numbers[NEWEST] = max(int(numbers[NEWEST]), due.time)
-    join.core.pools["budget"] = due.budgets
-    evict_to_budget(join.core, join.matcher.quiet, join.state)
 
 
 def promises_of(rows: npt.NDArray[np.float64], at_least: int) -> npt.NDArray[np.float64]:

@@ -15,6 +15,7 @@ from streamshed.engine.batch import (
     GROUPS,
     IDLE,
     MET,
+    MOMENT,
     NEXT,
     PROBED,
     SHIFT,
@@ -87,14 +88,16 @@ from streamshed.engine.store import (
     worth_of,
 )
 from streamshed.engine.unmatched import note_members, note_stored, on_leaving, on_refused
-from streamshed.kernels.compiling import kernel, loop
+from streamshed.kernels.compiling import cold_kernel, kernel, loop
 from streamshed.kernels.core import (
     ARRIVALS,
     ARRIVED,
+    BOUNDLESS,
     EXPIRED,
     FILTERED,
     FREE_ROW,
     NEVER,
+    NEWEST,
     NONE,
     OVERDUE,
     PINNED,
@@ -166,6 +169,10 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
 def _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at):  # type: ignore[no-untyped-def]
     """Let a row arrive; False if it is not probed now."""
     shift = np.uint64(work.cursor[SHIFT])
+    if rows.time[at] >= work.moments[work.cursor[MOMENT], 0] and not (
+        rows.null.size > 0 and rows.null[at]
+    ):
+        _pass_moments(core, matcher, policy, work, rows.time[at], shift)
     before_arrival(matcher, policy, core, rows, work, at)
     if not arrive(core, matcher, policy, rows, out, at, shift):
         return False
@@ -274,6 +281,35 @@ def advance(core, matcher, policy, times):  # type: ignore[no-untyped-def]
             moved = True
     if moved:
         expire(core, matcher, policy, shift)
+
+
+@loop
+def pass_moments(core, matcher, policy, work):  # type: ignore[no-untyped-def]
+    """Go past the moments of a batch that are left at its end."""
+    _pass_moments(core, matcher, policy, work, BOUNDLESS - 1, home_shift(core.table))
+
+
+@cold_kernel
+def _pass_moments(core, matcher, policy, work, time, shift):  # type: ignore[no-untyped-def]
+    """Go past all moments up to a time: see what other shards have seen, and keep to new budgets.
+
+    What a moment's time leaves behind goes first.
+    """
+    lanes, cursor = core.settings.lanes, work.cursor
+    while work.moments[cursor[MOMENT], 0] <= time:
+        now = work.moments[cursor[MOMENT]]
+        cursor[MOMENT] += 1
+        for lane in range(lanes):
+            if now[1 + lane] != NEVER:
+                advance_stream(core, lane, now[1 + lane])
+        expire(core, matcher, policy, shift)
+        if core.numbers[NEWEST] != NEVER:
+            core.numbers[NEWEST] = max(core.numbers[NEWEST], now[0])
+        pools = core.settings.pools
+        for pool in range(pools):
+            core.pools[pool].budget = now[1 + lanes + pool]
+            core.pools[pool].limit = now[1 + lanes + pools + pool]
+            evict_down(core, matcher, policy, pool, shift)
 
 
 @loop

@@ -48,7 +48,11 @@ def within_memory(plan: Plan) -> Plan:
             f" that the tables of shed({plan.policy.name!r}) and a single row need"
             f"{' in each shard; give more, or fewer shards' if plan.shards[1:] else '; give more'}"
         )
-    return replace(plan, memory=memory, total=memory.for_rows // least)
+    rows, part = memory.for_rows // least, plan.part
+    if part is not None:
+        whole = memory.for_rows * part.shards
+        part = replace(part, nbytes=whole, budgets=(rows * part.shards,))
+    return replace(plan, memory=memory, total=rows, part=part)
 
 
 def bytes_of_row(plan: Plan) -> int:

@@ -22,6 +22,7 @@ from streamshed.engine.allocation import (
 )
 from streamshed.engine.batch import (
     AT,
+    MOMENT,
     MOST,
     NEXT,
     NO_NUMBERS,
@@ -31,7 +32,7 @@ from streamshed.engine.batch import (
     Batch,
     allocate_work,
 )
-from streamshed.engine.budget_parts import BudgetParts, Counted, between_changes, change_the_rest
+from streamshed.engine.budget_parts import BudgetParts, Counted, Passed
 from streamshed.engine.checkpoint import Delta, Snapshot
 from streamshed.engine.clock import agreed_time
 from streamshed.engine.collisions import Collisions
@@ -48,6 +49,7 @@ from streamshed.engine.loop import (
     ROUND_OVER,
     advance,
     evict_to_budget,
+    pass_moments,
     restore_rows,
     run,
     withdraw,
@@ -204,7 +206,7 @@ class Operator:
         self.parts: BudgetParts | None = None
         if plan.part is not None:
             self.parts = BudgetParts(plan.part, self.shape, memory)
-            self.core.pools["budget"] = self.parts.budgets
+            self.keep_to_part()
         self.spill: DiskSpill | None = None
         self.router: Any = InMemory()
         self.work = allocate_work(0, lanes, plan.by is not None)
@@ -250,6 +252,8 @@ class Operator:
         link_unused(self.core)
         evict_to_budget(self.core, self.matcher.quiet, self.state)
         advance(self.core, self.matcher.quiet, self.state, NO_NUMBERS)
+        if self.parts is not None:
+            self._pass_moments()
         warm_gathering()
         seal(self)
 
@@ -283,11 +287,10 @@ class Operator:
         if self.bulk is not None:
             yield from self.bulk.process(batch)
             return
-        for piece in between_changes(self, batch):
-            for start in range(0, piece.time.size, CHUNK):
-                part = piece.part(start, min(start + CHUNK, piece.time.size))
-                self._make_room(part.time.size)
-                yield from self._timed(self._run(part))
+        for start in range(0, size, CHUNK):
+            part = batch.part(start, min(start + CHUNK, size))
+            self._make_room(part.time.size)
+            yield from self._timed(self._run(part))
 
     def begin_batch(self, counted: Sequence[Counted], newest: int) -> None:
         """Tell a shard the rows of all shards, where budgets follow them.
@@ -297,7 +300,36 @@ class Operator:
             newest: the newest time of all, `NEVER` if there is none.
         """
         if self.parts is not None:
-            self.parts.begin_batch(counted, newest)
+            self.pass_in_batch(self.parts.see(counted, newest))
+
+    def pass_in_batch(self, passed: Passed) -> None:
+        """Tell a shard which moments the rows of a batch will pass."""
+        assert self.parts is not None
+        self.work.cursor[MOMENT] = 0
+        self.work = self.work._replace(moments=self.parts.take(passed))
+
+    def end_batch(self, seen: Sequence[Sequence[int]]) -> None:
+        """Let time go on at the end of a batch.
+
+        Where budgets follow the rows it does at moments, wherever the rows are cut into batches.
+
+        Args:
+            seen: for each input the newest times of its partitions, `NEVER` if not known.
+        """
+        if self.parts is None:
+            self.advance(seen)
+        else:
+            self._pass_moments()
+
+    def keep_to_part(self) -> None:
+        """Let the budgets be those of this shard now, where they follow the rows."""
+        if self.parts is not None:
+            self.core.pools["budget"] = self.parts.budgets
+            self.core.pools["limit"] = self.parts.limits
+
+    def _pass_moments(self) -> None:
+        """Go past the moments that no row of the batch has reached here."""
+        pass_moments(self.core, self.matcher.quiet, self.state, self.work)
 
     def _timed(self, found: Iterator[Block | Late]) -> Iterator[Block | Late]:
         """Count the time that results take, but not that of whoever takes them."""
@@ -481,7 +513,6 @@ class Operator:
         Args:
             seen: for each input the newest times of its partitions, `NEVER` if not known.
         """
-        change_the_rest(self)
         here, ahead = int(self.core.numbers[NEWEST]), self.plan.ahead
         newest = np.array([agreed_time(times, here, ahead) for times in seen], np.int64)
         if self.core.settings.timed and (self.queue is None or not self.queue.waiting):
@@ -500,7 +531,7 @@ class Operator:
         core, plan, old = self.core, self.plan, self.shape
         if self.queue is not None:  # those that wait may be processed with the rows that come
             rows += self.queue.places
-        held, budget = core.pools["held"], core.pools["budget"]
+        held, budget = core.pools["held"], self._highest_budgets()
         stored, fullest = int(held.sum()), int(held.max())
         most = max(allowed(budget), self.restored)
         room = enough(old.rows, max(stored + rows, self.expected // 4), most)
@@ -526,13 +557,23 @@ class Operator:
         if plan.windows is not None:
             self._place(plan.windows)
 
+    def _highest_budgets(self) -> npt.NDArray[np.int64]:
+        """By pool the highest budget in this batch."""
+        budgets: npt.NDArray[np.int64] = self.core.pools["budget"]
+        if self.parts is None:
+            return budgets
+        first = 1 + self.shape.lanes
+        told = self.work.moments[:-1, first : first + len(budgets)]
+        return np.vstack([budgets, told]).max(axis=0) if told.size else budgets
+
     def _grow(self, shape: Shape) -> None:
         """Give the arrays the room of a shape."""
         self.core = roomier(self.core, shape, self.memory, CORE)
         self.state = grown(self.state, self.policy.layout(shape), shape, self.memory, POLICY)
-        cursor = self.work.cursor  # this may be in the middle of a batch
+        cursor, moments = self.work.cursor, self.work.moments  # this may be amid a batch
         self.work_in(shape)
         self.work.cursor[:] = cursor
+        self.work = self.work._replace(moments=moments)
 
     def work_in(self, shape: Shape) -> None:
         """Have room to work on arrays that have the room of a shape."""

@@ -231,8 +231,7 @@ def _restore(join: Operator, snapshot: Snapshot, rows: Rows, changed: set[str]) 
     anew = bool(changed - {"estimate"})
     numbers = head.arrays["numbers"]
     # There may be more rows than the budget allows now, for a moment.
-    if join.parts is not None:
-        join.core.pools["budget"] = join.parts.budgets
+    join.keep_to_part()
     join.restored = int(numbers[ROWS_USED])
     join.make_room(join.restored, on_the_way=0)
     join.core.lanes["newest"] = head.arrays["newest"]

@@ -226,16 +226,20 @@ def count_places(hashed, time, no_key, no_time, every, cells, places, counts):  
         counts: takes what is counted; it has room for as many as there are rows.
     """
     first, shards, own = cells[0], np.uint64(cells[1]), np.uint64(cells[2])
-    found = 0
+    found = at = 0
+    begin = end = np.int64(0)  # of the moment at hand: to divide takes longer than to look
     for i in range(hashed.size):
         if (no_key.size > 0 and no_key[i]) or (no_time.size > 0 and no_time[i]):
             continue
-        moment = time[i] // every
-        at = moment % places.moments.size
-        if places.moments[at] != moment:
-            found = _count_moment(places, at, first, counts, found)
-            places.moments[at] = moment
-        shard, place = hashed[i] % shards, (hashed[i] >> np.uint64(32)) % own
+        if time[i] < begin or time[i] >= end:
+            moment = time[i] // every
+            begin, end = moment * every, (moment + 1) * every
+            at = moment % places.moments.size
+            if places.moments[at] != moment:
+                found = _count_moment(places, at, first, counts, found)
+                places.moments[at] = moment
+        shard = hashed[i] % shards
+        place = ((hashed[i] >> np.uint64(32)) * own) >> np.uint64(32)
         cell = np.int64(shard * own + place)
         if places.rows[at, cell] == 0:
             places.seen[at, places.used[at]] = cell

@@ -228,6 +228,8 @@ class BudgetPart:
     """The whole budgets: that of each stream, or the one that all share."""
     at_least: int
     """The least number of members of a result."""
+    nbytes: int | None = None
+    """What the rows of all shards may take, if the budget is in bytes."""
 
 
 @dataclass(frozen=True)
@@ -367,9 +369,9 @@ class Plan:
         """How far the moments are apart at which budgets follow rows; None where they do not.
 
         They do in joins of named streams by a shared key and in time windows, where nothing but a
-        budget in rows bounds what is kept.
+        budget bounds what is kept.
         """
-        others = (self.by, self.memory, self.spill, self.queue, self.throttle, self.ahead)
+        others = (self.by, self.spill, self.queue, self.throttle, self.ahead)
         windows = [max(1, stream.window) for stream in self.streams if stream.window is not None]
         timed = windows and all(stream.time is not None for stream in self.streams)
         if not (self.bounded and self.by_whole_keys and timed):

@@ -207,10 +207,11 @@ class JoinProcessor(StatefulProcessor):
             if join.queue is not None and self.moment is not None:
                 join.queue.come_until(batch.time.size, self.moment)
             yield from self.made(join, batch, late)
-        join.advance([[*times.values()] for times in newest])
+        join.end_batch([[*times.values()] for times in newest])
         for block in join.left():
             yield from _results(join, block)
         if self.ends:
+            join.advance([[*times.values()] for times in newest])
             for found in join.finish():
                 if isinstance(found, Block):
                     yield from _results(join, found)

@@ -252,7 +252,7 @@ class Resumed:
         if join.parts is not None:
             counted = [Counted.of_rows(from_ipc(blob)) for blob in self.blobs.get(COUNTED, [])]
             join.parts.begin_with(counted, max(self.held.newest))
-            join.core.pools["budget"] = join.parts.budgets
+            join.keep_to_part()
         if parts:
             for _ in join.process(merged(parts)):
                 pass  # results that were made before
