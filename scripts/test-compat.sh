@@ -22,4 +22,8 @@ for spark in "$@"; do
         failed+=("$spark")
 done
 
+# What one version leaves behind is taken up by another: this environment's.
+printf '\n== savepoints from one Spark to another\n'
+.venv/bin/python -m pytest -q -m slow tests/spark/test_versions.py || failed+=("another's savepoint")
+
 [[ ${#failed[@]} -eq 0 ]] || { printf 'failed with Spark: %s\n' "${failed[*]}" >&2; exit 1; }

@@ -154,15 +154,24 @@ def environment(**more: str) -> dict[str, str]:
 
 
 class Query:
-    """A driver process, its Spark and its Python workers."""
+    """A driver process, its Spark and its Python workers.
 
-    def __init__(self, folder: Path, policy: str, *options: str) -> None:
+    Args:
+        folder: of the query.
+        policy: which query; see `joined`.
+        options: of the driver.
+        python: that of the driver and of its workers.
+    """
+
+    def __init__(
+        self, folder: Path, policy: str, *options: str, python: str = sys.executable
+    ) -> None:
         temporary = folder / "_tmp"
         temporary.mkdir(exist_ok=True)
         self.log = (folder / "_log").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, str(TESTS / "spark" / "driver.py"), str(folder), policy, *options],
-            env=environment(SPARK_LOCAL_DIRS=str(temporary)),
+            [python, str(TESTS / "spark" / "driver.py"), str(folder), policy, *options],
+            env=environment(SPARK_LOCAL_DIRS=str(temporary), PYSPARK_PYTHON=python),
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,
@@ -188,8 +197,10 @@ class Query:
 
 
 @contextlib.contextmanager
-def running(folder: Path, policy: str, *options: str) -> Iterator[Query]:
-    query = Query(folder, policy, *options)
+def running(
+    folder: Path, policy: str, *options: str, python: str = sys.executable
+) -> Iterator[Query]:
+    query = Query(folder, policy, *options, python=python)
     try:
         yield query
     finally:

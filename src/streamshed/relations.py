@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,7 +34,12 @@ class Relation:
         changes: rows that are inserted and deleted in the course of time, or None.
         time: the column of the changes that says when.
         change: the column of the changes that says what: `"insert"` or `"delete"`.
+        refresh: how often `data` is read anew, in microseconds; None if it is read once.
+        versions: the folder in which the driver of Spark keeps what it has read, or None.
     """
+
+    what: ClassVar[str] = WHAT
+    """What it is, as it stands in messages."""
 
     data: Any
     name: str
@@ -43,6 +48,8 @@ class Relation:
     changes: Any
     time: str
     change: str
+    refresh: int | None = None
+    versions: str | None = None
 
     def __repr__(self) -> str:
         return f"<{WHAT} {self.name!r}>"
@@ -56,7 +63,8 @@ class Relation:
         """The rows that are there from the start, opened."""
         if self.data is None:
             return None
-        source = open_source(self.name, self.data, WHAT)
+        data = self.data() if callable(self.data) else self.data
+        source = open_source(self.name, data, self.what)
         if source.grows:
             raise InputError(
                 f"relation {self.name!r}: {self.data!r} is a table of changes, as it has a version;"
@@ -64,7 +72,7 @@ class Relation:
             )
         if source.rows is None:  # a reader can be read once only, and a relation is asked again
             table = pa.Table.from_batches(source.batches(), source.schema)
-            source = open_source(self.name, table, WHAT)
+            source = open_source(self.name, table, self.what)
         return source
 
     @cached_property
@@ -87,6 +95,10 @@ class Relation:
     def grows(self) -> bool:
         """Whether its changes have no end."""
         return self.news is not None and self.news.grows
+
+    def anew(self) -> Self:
+        """The relation as it is now, if it can be read again."""
+        return replace(self, data=reread(self.data))
 
     def column(self, name: str, role: str) -> Column:
         """One of the columns of the relation."""
@@ -183,28 +195,13 @@ class Relation:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table(Relation):
-    """A table as one input among streams, whose rows match at any time; made by `table`.
+    """A table as one input among streams, whose rows match at any time; made by `table`."""
 
-    Attributes:
-        refresh: how often it is read anew, in microseconds; None if it is read once.
-    """
-
-    refresh: int | None = None
+    what: ClassVar[str] = "table"
 
     def ends(self) -> tuple[str | None, str | None]:
         """No row begins or ends, whatever its columns are called."""
         return None, None
-
-    @cached_property
-    def rows(self) -> Source | None:
-        """The rows, opened."""
-        if not callable(self.data):
-            return super().rows
-        return open_source(self.name, self.data(), "table")
-
-    def anew(self) -> Table:
-        """The table as it is now."""
-        return replace(self, data=reread(self.data))
 
 
 CHANGE_TIME = "__time"
@@ -220,6 +217,8 @@ def relation(
     changes: Any = None,
     time: str = TIME,
     change: str = CHANGE,
+    refresh: str | timedelta | None = None,
+    versions: str | None = None,
 ) -> Relation:
     """Describe a relation through which streams are to be joined.
 
@@ -236,6 +235,11 @@ def relation(
             times; of the same kinds as `data`, or a table by `postgres` that is read as it grows.
         time: The column of the changes that says when.
         change: The column of the changes that says what: `"insert"` or `"delete"`.
+        refresh: How often `data` is read anew, as in `"1 minute"`, on Spark and in sessions; rows
+            that came before match the new facts too. Replay reads it once.
+        versions: A folder, a path or a URI (`s3://…`), of this query alone, where the driver of
+            Spark keeps what it has read: a batch that is done again after a restart then has the
+            same facts as before.
 
     Example:
         >>> import pyarrow as pa
@@ -252,10 +256,18 @@ def relation(
     for bound, what in ((begin, "begin"), (end, "end")):
         if bound is not None:
             column_name(bound, f"{where}: `{what}`")
-    return Relation(data, name, begin, end, changes, time, change)
+    if refresh is not None and changes is not None:
+        raise SpecError(
+            f"{where}: `refresh` and `changes` were both given; rows that are read anew have all"
+            " facts of the moment, so leave out the changes, or `refresh`"
+        )
+    every = _read_anew(where, data, refresh, versions)
+    return Relation(data, name, begin, end, changes, time, change, every, versions)
 
 
-def table(data: Any, *, refresh: str | timedelta | None = None) -> Table:
+def table(
+    data: Any, *, refresh: str | timedelta | None = None, versions: str | None = None
+) -> Table:
     """Give a table as one input among streams: its rows match at any time, and never leave.
 
     Args:
@@ -263,6 +275,7 @@ def table(data: Any, *, refresh: str | timedelta | None = None) -> Table:
             a DataFrame that does not stream is such a table by itself, if others do.
         refresh: How often the rows are read anew, as in `"1 hour"`, on Spark and in sessions; rows
             that came before match the new ones too. Replay reads them once.
+        versions: A folder for the rows that the driver of Spark has read; see `relation`.
 
     Example:
         >>> import pyarrow as pa, streamshed as ss
@@ -274,26 +287,39 @@ def table(data: Any, *, refresh: str | timedelta | None = None) -> Table:
     """
     if data is None:
         raise SpecError("table(): the table is None; give its rows")
-    every = None
-    if refresh is not None:
-        every = read_refresh(refresh)
-        if not is_reread(data):
+    every = _read_anew("table()", data, refresh, versions)
+    return Table(data, "table", None, None, None, TIME, CHANGE, every, versions)
+
+
+def _read_anew(where: str, data: Any, refresh: Any, versions: Any) -> int | None:
+    """How often rows are read anew, in microseconds; None if they are read once."""
+    if refresh is None:
+        if versions is not None:
             raise SpecError(
-                f"table(): `refresh` is {refresh!r}, but a {type(data).__name__} stays as it is; "
-                "give what can be read again: the path of a Parquet file, a Spark DataFrame, a "
-                "table by postgres(…), or a function that returns the rows"
+                f"{where}: `versions` is {versions!r}, but the rows are read once; give `refresh`"
+                " too, as in refresh='1 minute'"
             )
-    return Table(data, "table", None, None, None, TIME, CHANGE, every)
+        return None
+    every = read_refresh(refresh, where)
+    if not is_reread(data):
+        raise SpecError(
+            f"{where}: `refresh` is {refresh!r}, but a {type(data).__name__} stays as it is; "
+            "give what can be read again: the path of a Parquet file, a Spark DataFrame, a "
+            "table by postgres(…), or a function that returns the rows"
+        )
+    if versions is not None and not (isinstance(versions, str) and versions):
+        raise SpecError(f"{where}: `versions` is {versions!r}; give the path or URI of a folder")
+    return every
 
 
-def read_refresh(said: Any) -> int:
-    """How often a table is read anew, in microseconds.
+def read_refresh(said: Any, method: str = "table()") -> int:
+    """How often rows are read anew, in microseconds.
 
     Examples:
         >>> read_refresh("1 minute")
         60000000
     """
-    where = "table(): `refresh`"
+    where = f"{method}: `refresh`"
     every = to_units(parse(said, where), True, where)
     if every <= 0:
         raise SpecError(f"{where} is {said!r}; it must be greater than 0")

@@ -20,7 +20,6 @@ from streamshed.ledger import Ledger
 from streamshed.plan.capabilities import check_runtime
 from streamshed.plan.plan import StreamPlan
 from streamshed.plan.resolve import make_plan
-from streamshed.relations import Table
 from streamshed.running import named_inputs
 from streamshed.sources import check_order, check_shared, open_source, without_views
 from streamshed.spec import Spec
@@ -63,7 +62,7 @@ class Session:
         }
         self._spec, self._schemas = spec, plain
         self._plan = make_plan(spec, plain)
-        self._read_table = monotonic()
+        self._read_relation = monotonic()
         self._operator: Operator
         if state is None:
             self._operator = build_operator(self._plan)
@@ -170,22 +169,23 @@ class Session:
         return self._operator
 
     def _refresh(self) -> None:
-        """Read the table among the inputs anew, if there is one and it is time."""
+        """Read the relation, or the table among the inputs, anew, if it is time."""
         through = self._spec.through_relation
-        table = None if through is None else through.relation
-        if through is None or not isinstance(table, Table) or table.refresh is None:
+        relation = None if through is None else through.relation
+        if through is None or relation is None or relation.refresh is None:
             return
-        if monotonic() - self._read_table < table.refresh / 1e6:
+        if monotonic() - self._read_relation < relation.refresh / 1e6:
             return
-        self._read_table = monotonic()
+        self._read_relation = monotonic()
         try:
-            spec = replace(self._spec, through_relation=replace(through, relation=table.anew()))
+            spec = replace(self._spec, through_relation=replace(through, relation=relation.anew()))
             plan = make_plan(spec, self._schemas)
             self._operator = restore_operator(plan, self._operator.snapshot())
         except (InputError, OSError) as error:
             logger.warning(
-                "table %r cannot be read anew (%s); rows match what was read before",
-                table.name,
+                "%s %r cannot be read anew (%s); rows match what was read before",
+                relation.what,
+                relation.name,
                 error,
             )
             return

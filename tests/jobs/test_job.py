@@ -11,6 +11,7 @@ import pytest
 
 import streamshed as ss
 from streamshed.jobs import Job, JobError
+from streamshed.jobs import job as job_module
 from streamshed.jobs.options import build, described, options
 from streamshed.jobs.reading import read_file, read_text
 from streamshed.jobs.schema import FILE, job_schema, schema_text
@@ -168,6 +169,7 @@ path = "users"
 schema = "id long, name string"
 streaming = false
 refresh = "1 hour"
+versions = "read"
 [join]
 on = { views = "user", users = "id" }
 within = { duration = "1 minute", time = { views = "ts", users = "ts" } }
@@ -183,6 +185,7 @@ def test_a_source_that_does_not_stream_is_a_table(tmp_path):
     assert "users" in job.explain()
     assert isinstance(job.schemas["users"], ss.relations.Table)
     assert job.sources["users"]["path"] == str(tmp_path / "users")
+    assert job.sources["users"]["versions"] == str(tmp_path / "read")
 
 
 def test_a_job_of_python_is_that_of_the_file(monkeypatch):
@@ -205,6 +208,46 @@ def test_paths_are_relative_to_the_file_and_uris_are_not(tmp_path):
     assert job.sink["path"] == "s3://bucket/out"
     assert job.stream["late_to"] == str(tmp_path / "late")
     assert job.stream["resume"] == str(tmp_path / "saved")
+
+
+class Builder:
+    """A builder of sessions that notes what it is told."""
+
+    def __init__(self):
+        self.conf = {}
+
+    def config(self, name, value):
+        self.conf[name] = value
+        return self
+
+    def appName(self, name):  # noqa: N802 - Spark's name
+        return self
+
+    def master(self, name):
+        return self
+
+    def getOrCreate(self):  # noqa: N802 - Spark's name
+        return self
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "daemon"),
+    [
+        ("local[2]", {}, "streamshed.spark.daemon"),
+        ("local[2]", {"spark.python.daemon.module": "pyspark.daemon"}, "pyspark.daemon"),
+        ("spark://there:7077", {}, None),
+    ],
+)
+def test_workers_here_share_what_they_import(master, settings, daemon, monkeypatch):
+    """Where executors lack the package, theirs must be able to say so."""
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(job_module, "prepare_spark", lambda: None)
+    monkeypatch.setattr(Job, "_warm", lambda self: None)
+    monkeypatch.setattr(SparkSession, "builder", Builder())
+    job = Job.load(HERE.parents[1] / "examples" / "jobs" / "files.toml")
+    made = ss.Job(**{**job.mapping(), "join": job.joined, "spark": {"master": master}})
+    assert made.session(**settings).conf.get("spark.python.daemon.module") == daemon
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 import streamshed as ss
 from state_handle import Handle
+from streamshed.engine.budget_parts import Counted
 from streamshed.engine.checkpoint import from_ipc
-from streamshed.spark.blobs import BLOB_BYTES, Pack, to_blobs
+from streamshed.shards import counted_rows
+from streamshed.spark.blobs import BLOB_BYTES, COUNTED, Pack, to_blobs
 from streamshed.spark.processor import SENT_BYTES, JoinProcessor
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.store import PART
@@ -41,6 +43,25 @@ def test_rows_that_are_compressed_well_are_in_few_blobs() -> None:
     assert len(blobs) <= 2 + rows.nbytes / (4 << 20)
     held = [from_ipc(blob).nbytes for blob in blobs]
     assert max(held) <= 9 << 20
+
+
+def test_what_shards_are_told_is_in_small_blobs() -> None:
+    """Of as many rows as are packed at once, nearly all at other moments and places."""
+    count, random = 1 << 18, np.random.default_rng(1)
+    keys, times = random.integers(0, 1 << 40, count), np.arange(count) * 1000
+    rows = pa.record_batch({"k": keys, "ts": random.permutation(times)})
+    join = ss.join("a", "b").on("k").within(1_000_000, time="ts").keep(total=1000)
+    plan = join.plan({"a": rows.schema, "b": rows.schema})
+    packed = [*Pack(0, plan, Sharding(partitions=2), by_key=True)(iter([rows]))]
+    blobs = pa.Table.from_batches(packed).to_pylist()
+    told = [blob for blob in blobs if blob["stream"] == COUNTED]
+    expected = counted_rows(plan, 0, rows, 2)
+    assert expected is not None
+    for label in Sharding(partitions=2).labels:
+        own = [Counted.of_rows(from_ipc(t["rows"])) for t in told if t["shard"] == label]
+        assert Counted.concatenated(own).as_rows() == Counted.concatenated([expected]).as_rows()
+    assert len(told) > 2
+    assert max(len(blob["rows"]) for blob in blobs) <= BLOB_BYTES
 
 
 def test_wide_rows_and_results_are_in_small_blobs() -> None:

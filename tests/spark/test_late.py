@@ -12,7 +12,8 @@ from pyarrow import fs
 
 import streamshed as ss
 from streamshed.spark import late
-from streamshed.spark.late import LateFiles, checked_folder, late_warning
+from streamshed.spark.folders import checked_folder
+from streamshed.spark.late import LateFiles, late_warning
 
 ROWS = pa.record_batch({"k": [1, 2]})
 
@@ -28,7 +29,7 @@ def written(folder: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "file://"])
 def test_files_of_this_machine(tmp_path: Path, prefix: str) -> None:
-    written(checked_folder(f"{prefix}{tmp_path}/late"))
+    written(checked_folder(f"{prefix}{tmp_path}/late", "late_to"))
     assert [path.name for path in (tmp_path / "late" / "a").iterdir()] == [
         "shard-000000003.parquet"
     ]
@@ -43,7 +44,7 @@ def test_files_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket/late"
 
     monkeypatch.setattr(late, "file_system", file_system)
-    written(checked_folder("s3a://bucket/late"))
+    written(checked_folder("s3a://bucket/late", "late_to"))
     assert asked == ["s3://bucket/late"] * 2
     assert pq.read_table(tmp_path / "bucket" / "late" / "a").num_rows == 4
 
@@ -55,10 +56,10 @@ def test_nothing_is_written_where_nothing_is_late(tmp_path: Path) -> None:
 def test_a_file_system_that_nobody_knows() -> None:
     with pytest.raises(
         ss.SpecError,
-        match=r"late_to is 'dbfs://x/late', but rows cannot be written to 'dbfs'; give a URI of"
-        r" 'abfs', .*'s3', 'viewfs', or a folder that all executors can write to",
+        match=r"late_to is 'dbfs://x/late', but 'dbfs' is no file system that Arrow knows; give a"
+        r" URI of 'abfs', .*'s3', 'viewfs', or a folder that all executors share",
     ):
-        checked_folder("dbfs://x/late")
+        checked_folder("dbfs://x/late", "late_to")
 
 
 def test_late_rows_are_told_of_as_they_become_more() -> None:
@@ -90,6 +91,7 @@ def test_a_shard_warns_of_late_rows(caplog: pytest.LogCaptureFixture) -> None:
             packed = [*Pack(0, plan, one)(iter([rows])), *Pack(1, plan, one)(iter([rows]))]
             blobs = pa.Table.from_batches(packed).to_pandas()
             made = [*processor.handleInputRows((0,), iter([blobs]), None)]
-    assert len(caplog.messages) == 1
-    assert "24 rows were left out as late (12 of stream 'a')" in caplog.messages[0]
+    told = [one.getMessage() for one in caplog.records if one.name == "streamshed.spark"]
+    assert len(told) == 1
+    assert "24 rows were left out as late (12 of stream 'a')" in told[0]
     assert made

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session(python: str = sys.executable, master: str = "local[2]") -> Any:
+def session(python: str = sys.executable, master: str = "local[2]", **conf: str) -> Any:
     context = SimpleNamespace(pythonExec=python, master=master, defaultParallelism=7)
-    return SimpleNamespace(sparkContext=context)
+    return SimpleNamespace(sparkContext=context, conf={k.replace("_", "."): conf[k] for k in conf})
 
 
 class Connected:
@@ -49,12 +49,15 @@ def test_workers_of_this_python(tmp_path: Path) -> None:
     check_python(session("nowhere/python", master="spark://there:7077"))
     check_python(Connected())
     check_python(session(script(tmp_path / "python", f'exec {sys.executable} "$@"')))
+    check_python(session("nowhere/python", spark_sql_execution_pyspark_python=sys.executable))
 
 
 def test_workers_of_another_python(tmp_path: Path) -> None:
     remedy = rf"before the session starts, set PYSPARK_PYTHON={sys.executable}"
     with pytest.raises(ss.InputError, match=rf"'nowhere/python', which is not found, .*{remedy}"):
         check_python(session("nowhere/python"))
+    with pytest.raises(ss.InputError, match=rf"{remedy}.*leave spark\.sql\..*python unset"):
+        check_python(session(spark_sql_execution_pyspark_python="nowhere/python"))
     bare = script(tmp_path / "bare", "echo 'No module named streamshed' >&2; exit 1")
     with pytest.raises(ss.InputError, match=rf"cannot run the join \(No module .*{remedy}"):
         check_python(session(bare))

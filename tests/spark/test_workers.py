@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamshed.spark import shared_memory, workers
+from streamshed.spark import daemon, workers
 
 
 def test_nothing_is_frozen_outside_of_workers() -> None:
@@ -87,4 +87,4 @@ assert [name for name in names if not name.startswith("jemalloc")] == names[:1],
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
 def test_the_daemon_has_no_threads_that_a_fork_would_lose() -> None:
     subprocess.run([sys.executable, "-c", _LOADED], check=True)
-    assert find_spec(shared_memory.DAEMON) is not None
+    assert find_spec(daemon.DAEMON) is not None

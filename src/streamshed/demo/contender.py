@@ -19,8 +19,9 @@ from pyspark.sql import functions as f
 
 from streamshed.demo import WINDOW, funnel
 from streamshed.spark.chained import chained
+from streamshed.spark.daemon import DAEMON
 from streamshed.spark.progress import ledgers_and_budgets
-from streamshed.spark.shared_memory import DAEMON, sweep
+from streamshed.spark.shared_memory import sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -103,11 +103,14 @@ def is_streaming(source: Mapping[str, Any]) -> bool:
 
 def _check_table(kind: str, source: Mapping[str, Any]) -> Trouble:
     if is_streaming(source):
-        if "refresh" in source:
-            yield "refresh", "a stream is never read anew; add `streaming = false` for a table"
+        for option in ("refresh", "versions"):
+            if option in source:
+                yield option, "a stream is never read anew; add `streaming = false` for a table"
         return
     if kind in (KAFKA, *RATE, "socket"):
         yield "streaming", f"the format {kind!r} has no end, and cannot be a table; leave it out"
+    if "versions" in source and "refresh" not in source:
+        yield "versions", "the table is read once; add `refresh = '1 hour'`"
     if "refresh" in source:
         try:
             read_refresh(source["refresh"])
@@ -253,7 +256,8 @@ def open_source(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame | T
     """The streaming DataFrame of a source; or the table that it is."""
     if is_streaming(source):
         return _frame(spark.readStream, source)
-    return table(_frame(spark.read, source), refresh=source.get("refresh"))
+    frame = _frame(spark.read, source)
+    return table(frame, refresh=source.get("refresh"), versions=source.get("versions"))
 
 
 def _frame(read: DataStreamReader | DataFrameReader, source: Mapping[str, Any]) -> DataFrame:

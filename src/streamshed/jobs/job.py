@@ -188,12 +188,18 @@ class Job:
         prepare_spark()
         from pyspark.sql import SparkSession
 
+        from streamshed.spark.daemon import DAEMON
+
         builder = SparkSession.builder.appName(self.name or "streamshed")
         if "master" in self.spark:
             builder = builder.master(self.spark["master"])
         if self.spark.get("packages"):
             builder = builder.config("spark.jars.packages", ",".join(self.spark["packages"]))
-        for name, value in {**self._conf(), **settings}.items():
+        own: dict[str, str] = {}
+        if self.spark.get("master", "").startswith("local"):
+            # Its workers are of this environment, and need not import the same one by one.
+            own["spark.python.daemon.module"] = DAEMON
+        for name, value in {**own, **self._conf(), **settings}.items():
             builder = builder.config(name, value)
         # Java takes seconds to start, in which this process would wait.
         with ThreadPoolExecutor(1) as aside:
@@ -336,6 +342,7 @@ def _about(message: str, said: Mapping[str, Any]) -> Keys:
 
 _PATHS = (
     ("sources", "*", "path"),
+    ("sources", "*", "versions"),
     ("sink", "path"),
     ("checkpoint",),
     ("stream", "late_to"),
@@ -344,6 +351,7 @@ _PATHS = (
     ("join", "through", "relation"),
     ("join", "through", "relation", "data"),
     ("join", "through", "relation", "changes"),
+    ("join", "through", "relation", "versions"),
 )
 
 

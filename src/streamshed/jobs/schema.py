@@ -74,6 +74,11 @@ def _source() -> Schema:
             "refresh": _about(
                 "How often such a table is read anew, as in '1 hour'; once by default.", _TEXT
             ),
+            "versions": _about(
+                "A folder for what was read anew, so that a batch that is repeated after a restart "
+                "has the same table.",
+                _TEXT,
+            ),
         },
     )
 

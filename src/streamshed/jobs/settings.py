@@ -12,7 +12,8 @@ from streamshed.jobs.reading import Keys, Origin
 _CODE = re.compile(
     r"spark\.(jars|jars\.packages|jars\.repositories|jars\.ivySettings|files|archives|plugins)"
     r"|spark\.(submit\.pyFiles|extraListeners|redaction\..*|executorEnv\..*|yarn\.dist\..*)"
-    r"|spark\.pyspark\.(driver\.)?python"
+    r"|spark\.pyspark\.(driver\.)?python|spark\.sql\.execution\.pyspark\.python"
+    r"|spark\.python\.(daemon|worker)\.module"
     r"|spark\.(driver|executor)\.(extra|default)(JavaOptions|ClassPath|LibraryPath)"
     r"|spark\..*(discoveryScript|[cC]ommand|\.script|podTemplateFile)"
     r"|spark\.sql\.(queryExecutionListeners|streaming\.streamingQueryListeners)"

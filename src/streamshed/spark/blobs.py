@@ -161,8 +161,8 @@ class Pack:
             for blob in to_blobs(rows)
         ]
         if counted is not None:
-            told = to_blob(counted.as_rows())
-            packed += [(label, COUNTED, told) for label in labels]
+            told = list(to_blobs(counted.as_rows()))
+            packed += [(label, COUNTED, blob) for label in labels for blob in told]
         count = len(packed)
         shards, streams, data = zip(*packed, strict=True)
         return pa.record_batch(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -79,7 +79,7 @@ def without_frame(spec: Spec) -> tuple[Spec, DataFrame | None]:
     if through is None or not getattr(through.relation.changes, "isStreaming", False):
         return spec, None
     relation, frame = through.relation, through.relation.changes
-    told = {part: getattr(relation, part) for part in Relation.__dataclass_fields__}
+    told = {part.name: getattr(relation, part.name) for part in fields(Relation)}
     changes = StreamedChanges(f"changes of {relation.name}", spark_schema(frame))
     streamed = StreamedRelation(**(told | {"changes": changes}))
     return replace(spec, through_relation=replace(through, relation=streamed)), frame

@@ -40,7 +40,8 @@ from streamshed.spark.cluster_results import (
     pairs_of,
     pairs_schema,
 )
-from streamshed.spark.late import LateFiles, checked_folder
+from streamshed.spark.folders import checked_folder
+from streamshed.spark.late import LateFiles
 from streamshed.spark.notes import Notes, batch_number
 from streamshed.spark.processor import JoinProcessor
 from streamshed.spark.sharding import Sharding
@@ -80,7 +81,7 @@ def clustered(
         late_to: a folder for rows that come too late.
     """
     spec = spec_of(join)
-    late_to = None if late_to is None else checked_folder(late_to)
+    late_to = None if late_to is None else checked_folder(late_to, "late_to")
     _check(spec, clusters, relevance, notes_to)
     plan, (source,), sharding = prepared(spec, {"input": frame}, clusters)
     _check_column(plan, cluster)

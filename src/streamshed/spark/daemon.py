@@ -10,6 +10,8 @@ import gc
 import importlib
 import os
 
+DAEMON = "streamshed.spark.daemon"
+"""The name of this module, which is `__main__` where it runs."""
 IMPORTED = ("pyspark.worker", "streamshed.spark.processor")
 """What Spark's own workers import, and what joins do."""
 

@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
-from streamshed.errors import SpecError, listed
 from streamshed.ledger import MANY_LATE
+from streamshed.spark.folders import file_system, written_at_once
 
-SCHEMES = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
-"""The file systems that Arrow knows."""
-_HADOOPS_NAMES = {"s3a": "s3", "s3n": "s3"}
 logger = logging.getLogger("streamshed.spark")
-
-
-def checked_folder(late_to: str) -> str:
-    """The folder for late rows as executors find it: a URI, or the whole path.
-
-    Raises:
-        SpecError: it is a URI of a file system that Arrow does not know.
-
-    Examples:
-        >>> checked_folder("s3a://bucket/late")
-        's3://bucket/late'
-    """
-    if "://" not in late_to:
-        return os.path.abspath(late_to)
-    scheme, _, rest = late_to.partition("://")
-    scheme = _HADOOPS_NAMES.get(scheme, scheme)
-    if scheme not in SCHEMES:
-        raise SpecError(
-            f"late_to is {late_to!r}, but rows cannot be written to {urlsplit(late_to).scheme!r};"
-            f" give a URI of {listed(SCHEMES)}, or a folder that all executors can write to"
-        )
-    return f"{scheme}://{rest}"
 
 
 class LateFiles:
@@ -69,21 +41,8 @@ class LateFiles:
             return
         system, root = file_system(self.folder)
         for stream, batches in self.waiting.items():
-            folder = f"{root.rstrip('/')}/{stream}"
-            system.create_dir(folder, recursive=True)
-            # An object is there when all of it is; a file is there from its first byte.
-            by_name = isinstance(system, fs.LocalFileSystem)
-            path = f"{folder}/{'.' if by_name else ''}{self.name}"
-            pq.write_table(pa.Table.from_batches(batches), path, filesystem=system)
-            if by_name:
-                system.move(path, f"{folder}/{self.name}")
-
-
-def file_system(folder: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a folder that was checked, and the folder's path there."""
-    if "://" in folder:
-        return fs.FileSystem.from_uri(folder)  # type: ignore[no-any-return]
-    return fs.LocalFileSystem(), folder
+            with written_at_once(system, f"{root.rstrip('/')}/{stream}/{self.name}") as file:
+                pq.write_table(pa.Table.from_batches(batches), file)
 
 
 def late_warning(

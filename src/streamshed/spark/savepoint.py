@@ -31,7 +31,7 @@ from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPOR
 from streamshed.plan.plan import Plan, StreamPlan
 from streamshed.spark.blobs import COUNTED
 from streamshed.spark.deferred import STATE
-from streamshed.spark.late import checked_folder, file_system
+from streamshed.spark.folders import checked_folder, file_system
 from streamshed.spark.settings import start_coordinator
 from streamshed.spark.store import snapshot_of
 from streamshed.spark.types import struct_of, type_of
@@ -84,7 +84,7 @@ def write_savepoint(
         operator: the number of the join among the stateful operators of the query, if it has
             several.
     """
-    system, root = file_system(checked_folder(to))
+    system, root = file_system(checked_folder(to, "the folder of the savepoint"))
     if system.get_file_info(f"{root}/{_ABOUT}").type != fs.FileType.NotFound:
         raise InputError(f"there is a savepoint in {to!r} already; give another folder")
     start_coordinator(session)
@@ -167,7 +167,7 @@ def read_savepoint(folder: str, plan: Plan) -> Held:
         StateError: there is none, or it is of another join.
         SpecError: the join cannot go on from one.
     """
-    system, root = file_system(checked_folder(folder))
+    system, root = file_system(checked_folder(folder, "resume"))
     try:
         with system.open_input_stream(f"{root}/{_ABOUT}") as file:
             held = Held(**json.loads(file.read()))
@@ -209,7 +209,7 @@ def held_rows(
     kinds = {column.name: type_of(column.type) for column in stream.schema}
     if str(position) not in held.rows:
         return session.createDataFrame([], struct_of(stream.schema))
-    system, root = file_system(checked_folder(folder))
+    system, root = file_system(checked_folder(folder, "resume"))
     files = system.get_file_info(fs.FileSelector(f"{root}/rows/{position}"))
     with system.open_input_file(min(file.path for file in files)) as first:
         schema = pq.read_schema(first)

@@ -23,6 +23,8 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _MEMORY = "HDFSBackedStateStoreProvider"
 
+_PYTHON_OF_SQL = "spark.sql.execution.pyspark.python"
+"""What DataFrames' workers are, if it is set, whatever PYSPARK_PYTHON says."""
 _TO_TRY = "import sys, numba, pyarrow, pyspark, streamshed; print(*sys.version_info[:2], sep='.')"
 """What a Python of workers has to do."""
 
@@ -108,13 +110,14 @@ def check_python(session: SparkSession) -> None:
     context = context_of(session)
     if context is None or not context.master.startswith("local"):
         return
-    python = str(context.pythonExec)
+    python = session.conf.get(_PYTHON_OF_SQL, "") or str(context.pythonExec)
     problem = problem_of_workers(python)
     if problem is not None:
         raise InputError(
             f"Spark's Python workers are {python!r}, {problem}, and this Python is"
             f" {sys.executable}; before the session starts, set PYSPARK_PYTHON={sys.executable}"
-            " (in Python: os.environ['PYSPARK_PYTHON'] = sys.executable)"
+            " (in Python: os.environ['PYSPARK_PYTHON'] = sys.executable), and leave"
+            f" {_PYTHON_OF_SQL} unset"
         )
 
 

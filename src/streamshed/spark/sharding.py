@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from streamshed.errors import StateError
 
 if TYPE_CHECKING:
-    from streamshed.spark.shipping import Cells, Versions
+    from streamshed.spark.refreshing import Versions
+    from streamshed.spark.shipping import Cells
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 _RECORDED = "spark.sql.streaming.internal.stateStore.partitions"
@@ -33,7 +34,7 @@ class Sharding:
         most: how many there may be, if that is not fixed.
         cores: tasks that run at once, for which shards may have to take turns.
         cells: how facts are divided, where streams meet through a relation in several shards.
-        versions: of the table among the inputs, if it is read anew.
+        versions: of the relation, if it is read anew.
     """
 
     partitions: int

@@ -31,13 +31,12 @@ import pyarrow as pa
 
 from streamshed.engine.checkpoint import Delta, Head, SegmentName, Snapshot, from_ipc, write_ipc
 from streamshed.kernels.core import Memory, Shape
+from streamshed.spark.daemon import DAEMON
 
 SWITCH = "STREAMSHED_SHARED_MEMORY"
 """The environment variable that turns the cache off."""
 
 _OWNER, _ABOUT, _HEAD = "owner", "about.json", "head"
-DAEMON = "streamshed.spark.daemon"
-"""The module of the daemon whose workers share what they import."""
 _DAEMONS = {"pyspark.daemon", DAEMON}
 """Modules of daemons that fork workers: Spark's own, and that of this package."""
 

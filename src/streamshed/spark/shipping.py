@@ -2,7 +2,7 @@
 
 The rows of a relation, its changes and its index are written here into one file. Spark hands every
 executor a copy; all its workers see the same memory, and what a worker changes in the index is its
-own. A table that is read anew in the course of a query (`refresh`) has a file for each version.
+own.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import atexit
 import hashlib
 import logging
 import mmap
-import pickle
 import shutil
 import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +27,13 @@ from pyspark import SparkFiles
 
 from streamshed.columns import no_rows
 from streamshed.database import Postgres
-from streamshed.engine.checkpoint import ipc_buffer
 from streamshed.engine.match.fact_index import CODE_WORDS, Facts, FactSettings
 from streamshed.engine.match.running_relation import RelationIndex, RunningRelation
 from streamshed.errors import SpecError
 from streamshed.kernels import kernel_files
 from streamshed.plan.plan import Plan, RelationPlan
 from streamshed.plan.routing import by_one_key
-from streamshed.relations import Relation, Table
+from streamshed.relations import Relation
 from streamshed.shards import routing_hash
 from streamshed.sources import Source
 from streamshed.spark.changes import StreamedChanges
@@ -57,7 +53,7 @@ _written: dict[str, Path] = {}
 """The files that this process has written, by their names; a client of Spark Connect gets none."""
 
 
-def _path_of(file: str) -> Path:
+def path_of(file: str) -> Path:
     """Where a file is in this process."""
     if file in _written:
         return _written[file]
@@ -66,7 +62,7 @@ def _path_of(file: str) -> Path:
     return next((path for path in (root / file, *root.glob(f"*/{file}")) if path.exists()), root)
 
 
-def _hand_out(path: Path, session: SparkSession) -> None:
+def hand_out(path: Path, session: SparkSession) -> None:
     """Let every executor have a copy of a file, whose name says what it holds."""
     _written[path.name] = path
     context = context_of(session)
@@ -76,7 +72,7 @@ def _hand_out(path: Path, session: SparkSession) -> None:
         context.addFile(str(path))
 
 
-def _folder() -> Path:
+def private_folder() -> Path:
     """A folder for files to hand out, removed when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="streamshed-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -100,7 +96,7 @@ class Kernels:
         """Take them in, once in a process."""
         if self.file is not None and self.file not in _adopted:
             _adopted.add(self.file)
-            kernel_files.adopt(_path_of(self.file).read_bytes())
+            kernel_files.adopt(path_of(self.file).read_bytes())
 
 
 _adopted: set[str] = set()
@@ -117,9 +113,9 @@ def ship_kernels(session: SparkSession) -> Kernels:
         return Kernels()
     packed = kernel_files.export()
     name = f"streamshed-{hashlib.sha256(packed).hexdigest()[:32]}.zip"
-    path = _written.get(name) or _folder() / name
+    path = _written.get(name) or private_folder() / name
     path.write_bytes(packed)
-    _hand_out(path, session)
+    hand_out(path, session)
     return Kernels(name)
 
 
@@ -148,7 +144,7 @@ class Shipped:
         """The rows, where they are in memory, as an input."""
 
         def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-            with pa.memory_map(str(_path_of(self.file))) as mapped:
+            with pa.memory_map(str(path_of(self.file))) as mapped:
                 mapped.seek(self.start)
                 file = pa.ipc.open_file(mapped.read_buffer(self.size))
                 for number in range(file.num_record_batches):
@@ -204,7 +200,7 @@ class ShippedIndex:
 
     def __call__(self) -> RelationIndex:
         """The index, mapped; pages that are written to become this process's own."""
-        with _path_of(self.file).open("rb") as file:
+        with path_of(self.file).open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         arrays: dict[str, Any] = {
             name: np.frombuffer(mapped, np.dtype(kind), size, start)
@@ -214,38 +210,27 @@ class ShippedIndex:
 
 
 def ship(
-    plan: Plan, session: SparkSession, shards: int, streaming: bool
-) -> tuple[Plan, Cells | None, Versions | None]:
+    plan: Plan, rows: pa.RecordBatch | None, session: SparkSession, shards: int
+) -> tuple[Plan, Cells | None]:
     """The same plan, with its relation in a file that every executor will have.
 
-    Where several streams meet in several shards, each has facts of its own. Of a table that is to
-    be read anew, while a query streams, the versions to come are told.
+    Args:
+        plan: the join.
+        rows: those that its relation has from the start.
+        session: of Spark.
+        shards: in which each has facts of its own, if several streams meet; see `facts_apart`.
     """
     if plan.through is None:
-        return plan, None, None
+        return plan, None
     _check_password(plan.through.relation)
-    folder, token = _folder(), uuid.uuid4().hex
-    rows = _rows(plan.through)
-    apart = shards if len(plan.streams) > 1 else 1
-    with _Writer(folder / token, session) as told:
-        parts, cells = told.parts(plan, rows, apart)
-    shipped = replace(plan, through=parts[0])
-    relation = plan.through.relation
-    if not streaming or not isinstance(relation, Table) or relation.refresh is None:
-        return shipped, cells, None
-    if context_of(session) is None:
-        raise SpecError(
-            f"table {relation.name!r}: `refresh` is not available on Spark Connect, whose running "
-            "queries get no new files; start the query anew for another version of the table"
-        )
-    if apart > 1 and not by_one_key(plan, plan.through):
-        raise SpecError(
-            f"table {relation.name!r}: `refresh` needs keys of one type in all streams, or one "
-            "shard; cast them, or give .stream(…, shards=1)"
-        )
-    refreshing = _Refreshing(plan, session, folder, token, apart, _digest(rows))
-    threading.Thread(target=refreshing.run, name=f"refresh {relation.name}", daemon=True).start()
-    return shipped, cells, Versions(token)
+    with Writer(private_folder() / uuid.uuid4().hex, session) as told:
+        parts, cells = told.parts(plan, rows, facts_apart(plan, shards))
+    return replace(plan, through=parts[0]), cells
+
+
+def facts_apart(plan: Plan, shards: int) -> int:
+    """In how many parts facts are divided, where a join is done in so many shards."""
+    return shards if len(plan.streams) > 1 else 1
 
 
 def _check_password(relation: Relation) -> None:
@@ -260,7 +245,7 @@ def _check_password(relation: Relation) -> None:
         )
 
 
-def _rows(through: RelationPlan) -> pa.RecordBatch | None:
+def relation_rows(through: RelationPlan) -> pa.RecordBatch | None:
     """The rows that a relation has from the start."""
     relation = through.relation
     return None if relation.data is None else relation.table(through.schema)
@@ -335,7 +320,7 @@ class Routes:
     @cached_property
     def arrays(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
         """The hashes of keys, in order, and the shard of each; a key may be there several times."""
-        path, split = _path_of(self.file), self.start + 8 * self.pairs
+        path, split = path_of(self.file), self.start + 8 * self.pairs
         return (
             np.fromfile(path, np.uint64, self.pairs, offset=self.start),
             np.fromfile(path, np.int32, self.pairs, offset=split),
@@ -379,7 +364,7 @@ class Cells:
         return of, shard
 
 
-class _Writer:
+class Writer:
     """Writes a file that every executor will have a copy of, part by part.
 
     Args:
@@ -392,13 +377,13 @@ class _Writer:
         self.file = path.open("wb")
         _written[path.name] = path  # what is in it is read here before it is whole
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.file.close()
         if kind is None:
-            _hand_out(self.path, self.session)
+            hand_out(self.path, self.session)
 
     def _begin(self) -> int:
         """Where the next part begins."""
@@ -412,7 +397,7 @@ class _Writer:
         assert plan.through is not None
         news = _changes(plan.through)
         if shards == 1:
-            return (self.relation(plan, rows, news),), None
+            return (self._relation(plan, rows, news),), None
         facts = [part for part in (rows, news) if part is not None]
         axis, owners = _divided(plan, facts, shards)
         of = dict(zip(map(id, facts), owners, strict=True))
@@ -421,18 +406,18 @@ class _Writer:
             return None if part is None else part.filter(pa.array(of[id(part)] == shard))
 
         parts = tuple(
-            self.relation(plan, own(rows, shard), own(news, shard)) for shard in range(shards)
+            self._relation(plan, own(rows, shard), own(news, shard)) for shard in range(shards)
         )
         pairs = {
             position: _routes(plan, position, facts, owners)
             for position in range(len(plan.streams))
             if position != axis
         }
-        routes = {position: self.routes(*found) for position, found in pairs.items()}
+        routes = {position: self._routes(*found) for position, found in pairs.items()}
         apart = not by_one_key(plan, plan.through)
         return parts, Cells(axis, parts, routes, _digest_of(axis, pairs) if apart else "")
 
-    def table(self, rows: pa.RecordBatch) -> Shipped:
+    def _table(self, rows: pa.RecordBatch) -> Shipped:
         start = self._begin()
         with pa.BufferOutputStream() as sink:
             with pa.ipc.new_file(sink, rows.schema) as writer:
@@ -442,32 +427,32 @@ class _Writer:
         self.file.flush()
         return Shipped(self.path.name, start, data.size, rows.schema, rows.num_rows)
 
-    def relation(
+    def _relation(
         self, plan: Plan, rows: pa.RecordBatch | None, news: pa.RecordBatch | None
     ) -> RelationPlan:
         """A relation: its rows, its changes, and its index."""
         assert plan.through is not None
         relation = plan.through.relation
         shipped = ShippedRelation(
-            None if rows is None else self.table(rows),
+            None if rows is None else self._table(rows),
             relation.name,
             plan.through.begin,
             plan.through.end,
             # Changes without end come with the batches, or are read on by each worker itself.
-            relation.changes if news is None else self.table(news),
+            relation.changes if news is None else self._table(news),
             relation.time,
             relation.change,
         )
         through = replace(plan.through, relation=shipped)
         index = RunningRelation(replace(plan, through=through))
-        return replace(through, index=self.index(index))
+        return replace(through, index=self._index(index))
 
-    def routes(self, hashes: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32]) -> Routes:
+    def _routes(self, hashes: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32]) -> Routes:
         start = self._begin()
         self.file.write(hashes.tobytes() + shards.tobytes())
         return Routes(self.path.name, start, len(hashes))
 
-    def index(self, relation: RunningRelation) -> ShippedIndex:
+    def _index(self, relation: RunningRelation) -> ShippedIndex:
         facts, places = relation.facts, []
         for part in _ARRAYS:
             array = getattr(facts, part)
@@ -475,109 +460,3 @@ class _Writer:
             self.file.write(array.data)
         self.file.write(b"\0")  # a file of nothing cannot be mapped
         return ShippedIndex(self.path.name, facts.settings.streams, relation.used, tuple(places))
-
-    def manifest(self, parts: tuple[RelationPlan, ...]) -> None:
-        """Write last what the file holds, for those who know its name only."""
-        data = pickle.dumps(parts)
-        self.file.write(data + len(data).to_bytes(_LENGTH, "big"))
-
-
-# -- tables that are read anew --------------------------------------------------------------------
-
-_LENGTH = 8
-"""Bytes that say how long a manifest is."""
-_AHEAD = 2.0
-"""Seconds from which on a version counts that is handed out now: batches that begin later find it
-wherever they run, and so does a batch that is done again."""
-
-
-@dataclass(frozen=True)
-class Versions:
-    """The versions of a table that come after the first one, by the moments from which they count.
-
-    Attributes:
-        token: how the names of their files begin.
-    """
-
-    token: str
-
-    def at(self, moment: int) -> tuple[RelationPlan, ...] | None:
-        """The parts of the table that count at a moment; None for those that it began with.
-
-        Args:
-            moment: when a batch began, in microseconds.
-        """
-        root = Path(SparkFiles.getRootDirectory())
-        begun = [path.name for path in root.glob(f"{self.token}-*") if _since(path.name) <= moment]
-        return _parts_in(max(begun, key=_since)) if begun else None
-
-
-def _since(file: str) -> int:
-    return int(file.rpartition("-")[2])
-
-
-@lru_cache(maxsize=2)
-def _parts_in(file: str) -> tuple[RelationPlan, ...]:
-    data = _path_of(file).read_bytes()
-    size = int.from_bytes(data[-_LENGTH:], "big")
-    parts: tuple[RelationPlan, ...] = pickle.loads(data[-_LENGTH - size : -_LENGTH])
-    return parts
-
-
-@dataclass
-class _Refreshing:
-    """Reads a table anew now and then, and hands it out if it has changed."""
-
-    plan: Plan
-    session: SparkSession
-    folder: Path
-    token: str
-    shards: int
-    digest: str
-
-    def run(self) -> None:
-        """Do so until Spark stops."""
-        assert self.plan.through is not None
-        relation = self.plan.through.relation
-        assert isinstance(relation, Table)
-        assert relation.refresh is not None
-        while True:
-            time.sleep(relation.refresh / 1e6)
-            if _is_stopped(self.session):
-                return
-            try:
-                self.refresh(relation.anew())
-            except Exception as error:
-                if _is_stopped(self.session):
-                    return
-                logger.warning(
-                    "table %r cannot be read anew (%s); rows match what was read before",
-                    relation.name,
-                    error,
-                )
-
-    def refresh(self, relation: Table) -> None:
-        """Hand out the table as it is now, if it has changed."""
-        assert self.plan.through is not None
-        through = replace(self.plan.through, relation=relation)
-        rows = _rows(through)
-        if (digest := _digest(rows)) == self.digest:
-            return
-        since = time.time_ns() // 1000 + round(_AHEAD * 1e6)
-        with _Writer(self.folder / f"{self.token}-{since}", self.session) as told:
-            parts, _ = told.parts(replace(self.plan, through=through), rows, self.shards)
-            told.manifest(parts)
-        self.digest = digest
-        logger.info("table %r has changed: %s rows", relation.name, rows and rows.num_rows)
-
-
-def _is_stopped(session: SparkSession) -> bool:
-    return getattr(context_of(session), "_jsc", None) is None
-
-
-def _digest(rows: pa.RecordBatch | None) -> str:
-    """Differs for tables that differ."""
-    found = hashlib.sha256()
-    if rows is not None:
-        found.update(ipc_buffer(rows))
-    return found.hexdigest()

@@ -243,7 +243,15 @@ class Store:
             plan: the join.
             begin: builds a new one, if need be.
         """
-        plan = on_this_worker(plan)
+        try:
+            return self._opened(on_this_worker(plan), begin)
+        except StateError as error:
+            raise StateError(
+                f"{error}. With another window or more columns, a join can take the rows along:"
+                " streamshed savepoint, then .stream(…, resume=…)"
+            ) from error
+
+    def _opened(self, plan: Plan, begin: Begin) -> Live:
         saved = self.state.getValue(HEAD)
         if saved is None:
             folder = CacheFolder.create(uuid.uuid4().hex)

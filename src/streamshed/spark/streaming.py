@@ -33,10 +33,11 @@ from streamshed.sources import spark_schema
 from streamshed.spark.blobs import PACKED, Pack, PackChanges, Unpack
 from streamshed.spark.changes import without_frame
 from streamshed.spark.deferred import Deferred
+from streamshed.spark.folders import checked_folder
 from streamshed.spark.hypercube import shards_of
-from streamshed.spark.late import checked_folder
 from streamshed.spark.processor import OUTPUT, JoinProcessor, shard_plans
 from streamshed.spark.progress import Budgets, observed
+from streamshed.spark.refreshing import follow
 from streamshed.spark.savepoint import held_rows, read_savepoint
 from streamshed.spark.settings import (
     check_python,
@@ -47,7 +48,7 @@ from streamshed.spark.settings import (
     use_rocksdb,
 )
 from streamshed.spark.sharding import MOST, Sharding
-from streamshed.spark.shipping import ship, ship_kernels
+from streamshed.spark.shipping import facts_apart, relation_rows, ship, ship_kernels
 from streamshed.spark.types import struct_of
 from streamshed.spark.windows import WEIGHTS, Aggregates, weighed
 
@@ -80,7 +81,7 @@ def stream(
             rows are copied to shards; as many of each, unless said.
         resume: a savepoint whose rows the join begins with, if it has no checkpoint yet.
     """
-    late_to = None if late_to is None else checked_folder(late_to)
+    late_to = None if late_to is None else checked_folder(late_to, "late_to")
     spec, changes = without_frame(spec)
     plan, frames, sharding = prepared(spec, data, shards, rates)
     if changes is not None and plan.through is not None and not frames[0].isStreaming:
@@ -119,6 +120,10 @@ def prepared(
 ) -> tuple[Plan, list[DataFrame], Sharding]:
     """The plan of a join, its DataFrames in order, and its shards."""
     check_runtime(spec, "stream")
+    through = spec.through_relation
+    if through is not None and through.relation.refresh is not None:
+        # A relation remembers what it has read, maybe for another query and long ago.
+        spec = replace(spec, through_relation=replace(through, relation=through.relation.anew()))
     plan = make_plan(spec, {name: _arrow(name, frame) for name, frame in data.items()})
     frames = [data[stream.name] for stream in plan.streams]
     session = frames[0].sparkSession
@@ -143,7 +148,12 @@ def prepared(
             f"rates is {dict(rates)!r}, but it matters only where streams share no key and rows"
             " are copied to several shards; leave it out"
         )
-    plan, cells, versions = ship(plan, session, sharding.count, frames[0].isStreaming)
+    given, rows, versions = plan, None, None
+    if plan.through is not None:
+        rows = relation_rows(plan.through)
+    plan, cells = ship(given, rows, session, sharding.count)
+    if given.through is not None and frames[0].isStreaming:
+        versions = follow(given, rows, session, facts_apart(given, sharding.count))
     if cells is not None:  # which were divided for so many shards, whatever a checkpoint says
         sharding = replace(sharding, shards=sharding.count)
     return plan, frames, replace(sharding, cells=cells, versions=versions)
