@@ -15,7 +15,7 @@ from .rows import Key, Stream, Workload
 from .rules import MASK, Held, Random, Windows, draw, hash_of, mix
 
 PRIOR, ROUNDS, ROUGHNESS = 4.0, 20, 0.02
-FRONT, DRAWN, SMALL = 8, 4, 64
+FRONT, DRAWN, SMALL = 16, 4, 64
 PATIENCE, SHY, LEAST = 4, 0.05, 1e-9
 PLACES, ALL_REGARDED = 8192, 4096
 SOONEST, LATEST, RENEWAL = 64, 4096, 500
@@ -424,21 +424,23 @@ class Density(Random):
         mine = self.in_lane(key, lane)
         left = max(1.0 - (now - self.moment(mine[0])) / self.horizon, 0.0) if mine else 1.0
         gap = bucket(now - note.last, self.horizon)
-        rates, crowds = {}, {}
+        rates, crowds, kept = {}, {}, 1
         for other in range(self.lanes):
             if other == lane:
                 continue
             to_come = note.fast_to_come[other], note.slow_to_come[other]
             rate = self.recurrence.rate(other, gap, *to_come)
             rate *= self.recurrence.of_set(note.lanes, other)
-            rows = float(len(self.in_lane(key, other))) if self.bounded(other) else rate
+            stored = len(self.in_lane(key, other))
+            kept += stored
+            rows = float(stored) if self.bounded(other) else rate
             crowd = max(rows, left / 2.0 * min(rate, math.sqrt(rate)))
             if not self.complete:
                 crowd = max(crowd, 1.0)
             rates[other], crowds[other] = rate, max(crowd, LEAST)
         product = math.prod(crowds.values())
         promised = sum(rate / crowds[other] for other, rate in rates.items())
-        return product * promised * math.sqrt(left)
+        return product * promised * math.sqrt(left * max(kept / self.lanes, 1.0))
 
     # -- who leaves
 

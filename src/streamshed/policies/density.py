@@ -40,7 +40,7 @@ from streamshed.policies.base import Policy
 if TYPE_CHECKING:
     from streamshed.plan.plan import Plan
 
-FRONT, DRAWN = 8, 4
+FRONT, DRAWN = 16, 4
 """Rows of a full window that are kept at hand to leave, and rows drawn for each newcomer."""
 SMALL = 64
 """All rows of a window that has room for no more than so many are at hand: nothing is drawn, so
@@ -148,7 +148,7 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
     if key_head(core, key, lane) != NONE:
         age = (time - moment(core, _oldest_in(core, key, lane))) / policy.horizon[0]
         left = max(1.0 - age, 0.0)
-    product, sums = 1.0, 0.0
+    product, sums, kept = 1.0, 0.0, 1.0
     for other in range(lanes):
         if other != lane:
             i = COUNTS * (base + other)
@@ -157,13 +157,16 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
             rate = fast * policy.fade[fade] + slow * policy.fade[fade + 1]
             rate *= factor_of_set(policy, core, note, other)
             rows = np.float64(policy.stored[base + other])
+            kept += rows
             if core.pools[pool_of(core, other)].budget >= BOUNDLESS:
                 rows = rate
             crowd = max(rows, 0.5 * left * (np.sqrt(rate) if rate > 1.0 else rate))
             crowd = max(crowd, 1e-9 if core.settings.complete else 1.0)
             product *= crowd
             sums += rate / crowd
-    value = product * sums * np.sqrt(left)
+    # Streams must keep the same keys, though each sees a key with other eyes: so the more rows of a
+    # key the others have, the more it is worth to all.
+    value = product * sums * np.sqrt(left * max(kept / lanes, 1.0))
     return value if note.returns == 1 else LOST * value
 
 
