@@ -244,6 +244,7 @@ def _check_extends(table: pa.Table) -> None:
         (JOIN.keep(total=9).spill(to="folder"), {}, r"\.spill\(\) was said"),
         (ss.join(by="sensor").on("k").last(9), {}, r"\.last\(\) was said"),
         (JOIN.first(per="key"), {}, r"\.first\(\) was said"),
+        (JOIN.factorised(), {}, r"\.factorised\(\) was said"),
         (JOIN, {"clusters": 0}, "clusters is 0; give a whole number of at least 1"),
         (JOIN, {"relevance": Relevance()}, "give both, or neither"),
         (JOIN, {"notes_to": "folder"}, "give both, or neither"),
