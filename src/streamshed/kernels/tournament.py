@@ -198,7 +198,7 @@ def _find_lowest(tree, core, group):  # type: ignore[no-untyped-def]
         for i in range(8):
             at = begin + 7 - i
             is_least = tree.words[at] == least and _tie(tree, at) == tie
-            found = 7 - i if is_least else found
+            found = np.int64(7 - i) if is_least else found
             equal += is_least
         line = (line << 3) + found
     if equal > tree.levels[_DEPTH]:
