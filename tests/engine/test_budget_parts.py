@@ -19,6 +19,7 @@ from streaming import rows
 from streamshed.engine.budget_parts import BudgetParts, Counted, count_rows, promises_of
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import from_ipc
+from streamshed.engine.loop import pass_moments, run
 from streamshed.kernels.core import BOUNDLESS, NEVER, Memory
 from streamshed.plan.plan import BudgetPart, Plan
 from streamshed.shards import counted_rows, divided, shards_by_key, split
@@ -312,3 +313,12 @@ def test_one_shard_and_those_before_which_rows_wait_keep_their_parts() -> None:
         (join_of({"total": 60}, "oldest").queue(rows=9).throttle(rows_per_second=5), (0, 1)),
     ):
         assert all(part.part is None for part in divided(join.plan(schemas), labels, 1))
+
+
+def test_what_is_compiled_beforehand_is_all_that_shards_need() -> None:
+    """Executors get the kernels of a driver, which has no shards."""
+    data, join = skewed(0, 500), join_of({"total": 30}, "output")
+    build_operator(join.plan({name: table.schema for name, table in data.items()})).warm()
+    known = len(run.signatures), len(pass_moments.signatures)
+    assert join.replay(data, shards=SHARDS).ledger.results
+    assert (len(run.signatures), len(pass_moments.signatures)) == known

@@ -252,7 +252,7 @@ class Operator:
         link_unused(self.core)
         evict_to_budget(self.core, self.matcher.quiet, self.state)
         advance(self.core, self.matcher.quiet, self.state, NO_NUMBERS)
-        if self.parts is not None:
+        if self.plan.moments is not None:  # what shards need is compiled before there are any
             self._pass_moments()
         warm_gathering()
         seal(self)
