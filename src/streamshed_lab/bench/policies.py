@@ -133,7 +133,7 @@ def _covered(quick: bool, progress: Progress) -> Iterator[Measurement]:
         ("the keys with a result", keys_coverage(found)),
         ("the results missed in the last minute", lately_coverage(found)),
         ("counts, sums and averages of windows", windows_coverage(found)),
-        ("the results missed, in shards", coverage(in_shards)),
+        ("the results missed, in shards", coverage(in_shards) if in_shards else None),
     ):
         if held is not None:
             name = f"intervals of {what} that hold the truth"

@@ -26,7 +26,10 @@ from streamshed.engine.observe.loss import LEAST_ROOM
 from streamshed.engine.observe.state import HELD, ROOM
 from streamshed.estimates import Estimate, Share, Tally
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed_lab.experiments.coverage import TUNED, coverage, runs
+from streamshed_lab.experiments.coverage import TUNED, coverage, run_once, runs
+from streamshed_lab.experiments.joining import key_join
+from streamshed_lab.experiments.judged import AGGREGATED
+from streamshed_lab.workloads import ZipfWorkload
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 told_apart = [policy for policy in POLICIES if policy not in NAMED_ONLY]
@@ -408,3 +411,32 @@ def test_intervals_cover_the_truth_under_every_policy(rate: float | None) -> Non
     assert coverage(found) >= 0.92
     assert not known or coverage(known) == 1  # the sample had room for everything
     assert not unsure or 0.92 <= coverage(unsure) <= 0.985
+
+
+def test_early_rows_of_keys_that_turn_out_heavy_are_not_given_up() -> None:
+    """As the sample fills up the sketch has not seen a window yet, and most keys promise little."""
+    off = []
+    for seed in range(16):
+        tables = ZipfWorkload(3, 12_000, 200.0, 15_000, 0.6, seed=seed).tables()
+        join = key_join(tables, 40.0)
+        exact = join.count(tables).results
+        ledger = join.keep(rows=1_500).shed("random").seed(seed).count(tables)
+        off.append((ledger.missed.value + ledger.results) / exact - 1)
+    assert np.sqrt(np.mean(np.square(off))) < 0.03
+
+
+def test_one_more_key_may_be_as_heavy_as_the_heaviest() -> None:
+    seen = Tally(exact=1_000.0, variance=90_000.0, weight=8.0)
+    heavier = replace(seen, weight=300.0)
+    assert heavier.estimate().high > seen.estimate().high
+    assert heavier.estimate().low == seen.estimate().low
+
+
+def test_a_judged_run_says_what_was_missed_lately_and_in_windows() -> None:
+    run = run_once("", AGGREGATED["aggregates in 2 shards"], "random", 3)
+    assert run.said_lately is not None
+    assert run.lately is not None
+    assert run.said_lately.low <= run.lately <= run.said_lately.high
+    assert 0 < run.lately < run.missed
+    assert np.mean(run.windows) > 0.9
+    assert len(run.windows) > 30

@@ -85,7 +85,7 @@ compared with an eighth of the rows are 1.6 % of the work of the whole join."""
 SOONEST, LATEST, CHECKS = 1 << 8, 1 << 16, 8
 """The size of the sample, and its work, are looked at again after an eighth of the arrivals so far,
 between so many."""
-SHARE, GRACE = 16, 1 << 20
+SHARE, GRACE = 16, 1 << 22
 """The second join may do one for so many of what the first does, and so much in any case."""
 TALLY_WORK = 8
 """What it takes to tally a result, beside that of making it."""
