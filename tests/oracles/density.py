@@ -16,7 +16,7 @@ from .rules import MASK, Held, Random, Windows, draw, hash_of, mix
 
 PRIOR, ROUNDS, ROUGHNESS = 4.0, 20, 0.02
 FRONT, DRAWN, SMALL = 16, 4, 64
-PATIENCE, SHY, LEAST = 4, 0.05, 1e-9
+PATIENCE, SHY, LEAST, PARTNERS = 4, 0.05, 1e-9, 0.5
 PLACES, ALL_REGARDED = 8192, 4096
 SOONEST, LATEST, RENEWAL = 64, 4096, 500
 
@@ -429,12 +429,13 @@ class Density(Random):
             if other == lane:
                 continue
             to_come = note.fast_to_come[other], note.slow_to_come[other]
-            rate = self.recurrence.rate(other, gap, *to_come)
-            rate *= self.recurrence.of_set(note.lanes, other)
+            rate, later = self.recurrence.rates(other, gap, *to_come)
+            factor = self.recurrence.of_set(note.lanes, other)
+            rate, later = rate * factor, later * factor
             stored = len(self.in_lane(key, other))
             kept += stored
             rows = float(stored) if self.bounded(other) else rate
-            crowd = max(rows, left / 2.0 * min(rate, math.sqrt(rate)))
+            crowd = max(rows, PARTNERS * left * min(later, math.sqrt(later)))
             if not self.complete:
                 crowd = max(crowd, 1.0)
             rates[other], crowds[other] = rate, max(crowd, LEAST)

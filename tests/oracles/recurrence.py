@@ -50,7 +50,7 @@ class Recurrence:
         self.came_of_set: dict[Set, float] = defaultdict(float)
         self.expected_of_set: dict[Set, float] = defaultdict(float)
         self.factors_of_sets: dict[Set, float] = {}
-        self.fades: dict[tuple[int, int, int], tuple[float, float]] = {}
+        self.fades: dict[tuple[int, int, int], list[list[float]]] = {}
         self.find_anew()
 
     def group(self, lane: int) -> int:
@@ -125,13 +125,14 @@ class Recurrence:
         """The factor of keys that came to these streams."""
         return self.factors_of_sets.get((self.group(lane), self.streams(lanes)), 1.0)
 
-    def rate(self, lane: int, age: int, fast: float, slow: float) -> float:
-        """What comes in a window, after a silence in a bucket of ages."""
+    def rates(self, lane: int, age: int, fast: float, slow: float) -> tuple[float, float]:
+        """What comes in a window, after a silence in a bucket of ages: at most, and for long."""
         at = self.group(lane), self.pace(fast + slow), age
         if at not in self.fades:
             self.fades[at] = self._averages(*at[:2], MIDDLE[age])
-        fast_left, slow_left = self.fades[at]
-        return fast * fast_left + slow * slow_left
+        fasts, slows = self.fades[at]
+        most = fast * max(fasts) + slow * max(slows)
+        return most, fast * fasts[-1] + slow * slows[-1]
 
     def find_anew(self) -> None:
         """Make factors of what was counted; averages over the time ahead follow when asked for."""
@@ -155,13 +156,12 @@ class Recurrence:
         at = group, pace, place
         return self.fast[at] * part_of(place, FAST) + self.slow[at] * part_of(place, SLOW)
 
-    def _averages(self, group: int, pace: int, age: float) -> tuple[float, float]:
-        """Of each count the most that is left, on average over one of the times ahead."""
-        averages = [
+    def _averages(self, group: int, pace: int, age: float) -> list[list[float]]:
+        """Of each count what is left, on average over each of the times ahead."""
+        return [
             [self._sum(group, pace, age, ahead, fades) / ahead for ahead in AHEADS]
             for fades in (FAST, SLOW)
         ]
-        return max(averages[0]), max(averages[1])
 
     def _sum(self, group: int, pace: int, age: float, ahead: float, fades: float) -> float:
         """What of a count falls into some time after an age, cut where bins end."""

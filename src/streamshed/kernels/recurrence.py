@@ -36,6 +36,8 @@ GAPS = 15
 """Gaps are told apart by doublings of the cells of a window; those within a cell are the first."""
 AHEAD, AHEADS, LONGER = 0.03, 4, 3.0
 """Windows over which a rate is averaged: the shortest, how many, and how much longer each is."""
+FADES = 4
+"""What is left of fast and slow counts: the most over a time ahead, and over the longest."""
 BURST = 0.01
 """Windows that a burst lasts."""
 TRUST = 0.7
@@ -79,7 +81,7 @@ def gap_entries(lanes: int) -> int:
 
 def fade_entries(lanes: int) -> int:
     """The size of `fade`."""
-    return groups_of(lanes) * PACES * AGES * 2
+    return groups_of(lanes) * PACES * AGES * FADES
 
 
 def set_entries(lanes: int) -> int:
@@ -239,13 +241,14 @@ def _find_due(policy, first):  # type: ignore[no-untyped-def]
 
 @kernel
 def _average(policy, paces, age):  # type: ignore[no-untyped-def]
-    """What is left of counts after a silence: the most, on average over one of the times ahead.
+    """What is left of counts after a silence, on average over one of the times ahead.
 
     Who comes right now need not come for long, and who was here just now may come much later: as
-    rows can be given up at any time, what counts is the time over which they are worth most.
+    rows can be given up at any time, what counts is the time over which they are worth most. But
+    partners that may come are waited for, so of them the longest of these times is noted, too.
     """
     by_gap, fade = policy.by_gap, policy.fade
-    for at in range(2 * age, 2 * AGES * paces, 2 * AGES):
+    for at in range(FADES * age, FADES * AGES * paces, FADES * AGES):
         fade[at], fade[at + 1] = 0.0, 0.0
     begin, ahead = start_of(age) + 0.5 * width(age), AHEAD
     young = _bin_of(np.int64(begin * CELLS))
@@ -260,9 +263,10 @@ def _average(policy, paces, age):  # type: ignore[no-untyped-def]
             slow = other.slow_due + other.factor * slow_old
             fast -= this.fast_due + this.factor * fast_young
             slow -= this.slow_due + this.factor * slow_young
-            at = 2 * (AGES * pace + age)
+            at = FADES * (AGES * pace + age)
             fade[at] = max(fade[at], fast / ahead)
             fade[at + 1] = max(fade[at + 1], slow / ahead)
+            fade[at + 2], fade[at + 3] = fast / ahead, slow / ahead
         ahead *= LONGER
 
 

@@ -24,7 +24,7 @@ from streamshed.kernels.key_states import NO_BITS, ONE_BIT, state_of
 from streamshed.kernels.lanes import oldest_of_pool
 from streamshed.kernels.pool_rows import add_member, drop_member, member_layout, put_member
 from streamshed.kernels.random import GOLDEN, draw, mix
-from streamshed.kernels.recurrence import COUNTS, factor_of_set, pace_of
+from streamshed.kernels.recurrence import COUNTS, FADES, factor_of_set, pace_of
 from streamshed.kernels.table import (
     find_key,
     home_shift,
@@ -47,6 +47,8 @@ SMALL = 64
 that what stays does not depend on luck."""
 UNKNOWN = np.float32(-1.0)
 """Stands for the density of a row in front that was not looked at yet."""
+PARTNERS = 0.5
+"""How many of the rows expected in the window count as partners that are there already."""
 LOST = 0.05
 """What the arrivals of a key are worth that has lost a row and never came twice to a stream."""
 
@@ -153,14 +155,18 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
         if other != lane:
             i = COUNTS * (base + other)
             fast, slow = counts[i + 2], counts[i + 3]
-            fade = 2 * (AGES * pace_of(core, other, fast + slow) + gap)
+            fade = FADES * (AGES * pace_of(core, other, fast + slow) + gap)
             rate = fast * policy.fade[fade] + slow * policy.fade[fade + 1]
-            rate *= factor_of_set(policy, core, note, other)
+            later = fast * policy.fade[fade + 2] + slow * policy.fade[fade + 3]
+            factor = factor_of_set(policy, core, note, other)
+            rate *= factor
+            later *= factor
             rows = np.float64(policy.stored[base + other])
             kept += rows
             if core.pools[pool_of(core, other)].budget >= BOUNDLESS:
                 rows = rate
-            crowd = max(rows, 0.5 * left * (np.sqrt(rate) if rate > 1.0 else rate))
+            # Partners: those who are here, and some of those who come while they can be waited for.
+            crowd = max(rows, PARTNERS * left * (np.sqrt(later) if later > 1.0 else later))
             crowd = max(crowd, 1e-9 if core.settings.complete else 1.0)
             product *= crowd
             sums += rate / crowd
