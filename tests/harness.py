@@ -16,10 +16,11 @@ import streamshed as ss
 from oracles.graph import Graph
 from oracles.rows import Member, Row, Workload, arrival_order, table, tables
 from oracles.sketch import EXPECTING
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import InputRows, merged
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
 from streamshed.ledger import Ledger
 
 Result = tuple[tuple[Member, ...], int]

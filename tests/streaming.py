@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import streamshed as ss
 from harness import inputs
 from oracles.rows import Workload, arrival_order
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block
 from streamshed.engine.results import result_schema
 from streamshed.ledger import Ledger
 from streamshed.replay import Replay

@@ -15,9 +15,10 @@ import pytest
 import streamshed as ss
 from databases import Server, server
 from pages import ROOT, blocks
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
 from streamshed.errors import InputError, SpecError, StreamshedError
 
 R = pa.table({"ts": [1, 2, 3, 4, 5, 6], "a": [1, 2, 3, 1, 2, 3]})

@@ -20,12 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from streamshed.aggregates import Weights, aggregated
+from streamshed.engine.blocks import Block, Late
 from streamshed.engine.budget_parts import Passed
 from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.feeds import Aligned, EncodedFeed, Piece, PlainFeed, in_step, pieces
 from streamshed.engine.ingest import Ingest, InputRows, merged, times_of
 from streamshed.engine.observe.marks import Marks
-from streamshed.engine.operator import CHUNK, Block, Late, Operator
+from streamshed.engine.operator import CHUNK, Operator
 from streamshed.engine.payload import PLACE_BITS, Places
 from streamshed.engine.results import result_schema
 from streamshed.errors import SpecError

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from streamshed.engine.blocks import Block, Late
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
-from streamshed.engine.operator import Block, Late, Operator
+from streamshed.engine.operator import Operator
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, StateError, listed, suggestion
 from streamshed.ledger import Ledger

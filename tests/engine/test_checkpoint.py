@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from streamshed import Join, StateError, join
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import VERSION, Head, Snapshot, names_as_arrays
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
 
 SAID = join("a", "b").on("k").within(50, time="ts").keep(rows=40).shed("existence").seed(3)
 SCHEMA = pa.schema({"k": pa.string(), "ts": pa.int64(), "text": pa.string()})

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 
 import streamshed as ss
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block
 
 ROWS = pa.record_batch(
     {

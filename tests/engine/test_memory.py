@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 import streamshed as ss
 from streamshed.engine.batch import MOST, Work, allocate_work
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
 from streamshed.engine.restore import in_order
 from streamshed.engine.row_sizes import payload_bytes
 from streamshed.kernels.core import ROWS_USED

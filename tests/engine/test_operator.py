@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamshed.engine.operator import Block
+from streamshed.engine.blocks import Block
 from streamshed.engine.sink import MEMBER
 
 

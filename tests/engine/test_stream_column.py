@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block
 
 SAID = ss.join(by="sensor").on("key").within({"b": 100}, otherwise=10, time="time")
 

@@ -15,10 +15,10 @@ from oracles.rows import Workload, arrival_order, by_column, table
 from oracles.simulator import simulate
 from streamshed.engine import saving
 from streamshed.engine.batch import Batch
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import StreamNames
-from streamshed.engine.operator import Block
 from streamshed.engine.saving import head_of
 from streamshed.ledger import Ledger, StreamLedger
 

@@ -28,10 +28,10 @@ from cells import (
     pieces,
     said,
 )
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block
 from streamshed.plan import capabilities
 from streamshed.plan.capabilities import (
     EXCLUSIVE,

@@ -17,8 +17,8 @@ import streamshed as ss
 from queries import spilled_batches, spilled_join
 from state_handle import Handle
 from streaming import whole
+from streamshed.engine.blocks import Block
 from streamshed.engine.ingest import in_order_of_time, merged
-from streamshed.engine.operator import Block
 from streamshed.spark import shared_memory, spilling, store
 from streamshed.spark.sharding import Sharding
 

@@ -15,10 +15,10 @@ import streamshed as ss
 from cells import BASES, NAMED, asking, data, pieces
 from state_handle import Handle
 from streamshed.engine import operator
+from streamshed.engine.blocks import Block
 from streamshed.engine.checkpoint import BLOCK, ArrayLog
 from streamshed.engine.ingest import merged
 from streamshed.engine.match.running_relation import RelationIndex, RunningRelation
-from streamshed.engine.operator import Block
 from streamshed.engine.saving import head_of
 from streamshed.plan.capabilities import FEATURES, KINDS, POLICIES, Kind
 from streamshed.plan.plan import Plan

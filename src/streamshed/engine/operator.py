@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from streamshed.engine.batch import (
     Batch,
     allocate_work,
 )
+from streamshed.engine.blocks import Block, Late
 from streamshed.engine.budget_parts import BudgetParts, Counted, Passed
 from streamshed.engine.checkpoint import Delta, Snapshot
 from streamshed.engine.clock import agreed_time
@@ -59,7 +60,7 @@ from streamshed.engine.match.relation_matcher import RelationMatcher
 from streamshed.engine.observe.estimator import LossEstimator, is_estimated
 from streamshed.engine.observe.hooks import NotEstimated
 from streamshed.engine.observe.tallies import Estimator
-from streamshed.engine.outputs import choices, without_collisions
+from streamshed.engine.outputs import without_collisions
 from streamshed.engine.payload import Payload, Places, warm_gathering
 from streamshed.engine.restore import (
     CORE,
@@ -105,61 +106,6 @@ if TYPE_CHECKING:
 CHUNK = MOST_AT_ONCE
 OUTPUT = 1 << 16
 """Results in the output buffer."""
-
-
-class Block(NamedTuple):
-    """Some results: for each its time, and the places of its members' rows.
-
-    `ends` says where each result's members end where their number varies; `updates` which arrivals
-    made the results, and which they extend, where a column names the streams; `payload` where the
-    members' rows are kept. In a partial join whose keys have to be checked, and in a `factorised`
-    one, where a row makes one output for all its results, `known` has what is known of each member;
-    `unfinished` says whether more results of the last arrival follow. Of rows without a match
-    `certain` says whether they have none for sure; it is None where members match.
-    """
-
-    time: npt.NDArray[np.int64]
-    members: Places
-    ends: npt.NDArray[np.int64]
-    payload: Sequence[Payload]
-    importance: npt.NDArray[np.float64] = UNWEIGHTED
-    updates: npt.NDArray[Any] = NO_UPDATES
-    known: npt.NDArray[Any] = NO_MEMBERS
-    unfinished: bool = False
-    certain: npt.NDArray[np.bool_] | None = None
-    factorised: bool = False
-
-    @property
-    def stands_for(self) -> int:
-        """How many results there are; outputs are several each."""
-        return int(choices(self).sum()) if self.factorised else len(self.time)
-
-    def split(self, most: int) -> Iterator[Block]:
-        """The same results in blocks of so many at most; members to be checked stay together."""
-        count = len(self.time)
-        if count <= most or (self.known.size and not self.factorised):
-            yield self
-            return
-        for start in range(0, count, most):
-            some = slice(start, start + most)
-            ends, begin = self.ends[some], int(self.ends[start - 1]) if start else 0
-            yield self._replace(
-                time=self.time[some],
-                members=self.members[begin : int(ends[-1])],
-                ends=ends - begin,
-                importance=self.importance[some],
-                updates=self.updates[some],
-                certain=None if self.certain is None else self.certain[some],
-                known=self.known[begin : int(ends[-1])],
-            )
-
-
-@dataclass(frozen=True)
-class Late:
-    """Rows that came too late: of which stream, and where they are kept."""
-
-    stream: npt.NDArray[np.int32]
-    payload: Places
 
 
 class Operator:

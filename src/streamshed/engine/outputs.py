@@ -14,7 +14,7 @@ from streamshed.kernels.core import NONE
 from streamshed.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from streamshed.engine.operator import Block
+    from streamshed.engine.blocks import Block
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

@@ -17,8 +17,8 @@ from streamshed.selection import EXTENDS, KEY, MEMBERS, TIME, UPDATE
 from streamshed.spec import CERTAIN, IMPORTANCE
 
 if TYPE_CHECKING:
+    from streamshed.engine.blocks import Block
     from streamshed.engine.match.running_relation import RunningRelation
-    from streamshed.engine.operator import Block
 
 Flags = npt.NDArray[np.bool_]
 

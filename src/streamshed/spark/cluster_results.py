@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.engine.batch import UNWEIGHTED
+from streamshed.engine.blocks import Block
 from streamshed.engine.ingest import key_hash, times_of
-from streamshed.engine.operator import Block
 from streamshed.engine.payload import Payload
 from streamshed.engine.results import NO_UPDATES, build_results
 from streamshed.errors import InputError

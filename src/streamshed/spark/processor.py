@@ -14,11 +14,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from streamshed.aggregates import Weights
 from streamshed.engine.batch import Batch
+from streamshed.engine.blocks import Block
 from streamshed.engine.budget_parts import Counted
 from streamshed.engine.build import build_operator
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
 from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan

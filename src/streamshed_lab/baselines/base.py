@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.batch import Batch
-from streamshed.engine.operator import Block
+from streamshed.engine.blocks import Block
 from streamshed.engine.sink import MADE as WRITTEN
 from streamshed.engine.sink import MEMBERS, allocate_buffer
 from streamshed.errors import SpecError

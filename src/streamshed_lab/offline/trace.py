@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from streamshed.columns import no_rows
 from streamshed.engine.batch import Batch
+from streamshed.engine.blocks import Late
 from streamshed.engine.build import build_operator
 from streamshed.engine.ingest import InputRows, merged
-from streamshed.engine.operator import Late, Operator
+from streamshed.engine.operator import Operator
 from streamshed.engine.payload import Places
 from streamshed.errors import SpecError, StreamshedError
 from streamshed.join import Join, spec_of

@@ -26,13 +26,14 @@ from harness import Result, bounded, driven, inputs, members, multiset, piece, s
 from oracles.exact import judged
 from oracles.rows import Workload, arrival_order
 from oracles.workloads import generated, workloads
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.gate import disk
 from streamshed.engine.gate.disk import Disk
 from streamshed.engine.gate.spill_router import AWAY
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
 from streamshed.kernels.core import NEWEST
 from streamshed.ledger import Ledger
 

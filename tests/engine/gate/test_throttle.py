@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import norm
 
 import streamshed as ss
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.gate.harvest_fractions import Directions, cost_and_output, ranked
@@ -20,7 +21,7 @@ from streamshed.engine.gate.throttle import Controller
 from streamshed.engine.gate.throttle_state import NEXT_DUE, POPPED, PUSHED, SPENT, THROTTLE, TOLD
 from streamshed.engine.ingest import merged
 from streamshed.engine.match import condition_matcher
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
 from streamshed.ledger import Ledger
 from streamshed_lab.experiments.grubjoin.pacing import watched
 from streamshed_lab.workloads import LaggingWorkload

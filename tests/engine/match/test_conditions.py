@@ -25,9 +25,9 @@ from harness import (
 from oracles.pairs import POLICIES, Alike, Compared, compared, judged, simulate
 from oracles.rows import Workload, arrival_order
 from oracles.workloads import generated
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
-from streamshed.engine.operator import Block
 from streamshed.ledger import Ledger
 
 KINDS = ("near", "cosine", "inner_product", "where")

@@ -29,10 +29,10 @@ from oracles.through import (
     stars,
 )
 from oracles.workloads import generated
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.match.running_relation import RunningRelation
-from streamshed.engine.operator import Block
 from streamshed.ledger import Ledger
 from streamshed.policies import Importance
 

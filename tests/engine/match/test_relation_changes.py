@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import Block, Operator
+from streamshed.engine.operator import Operator
 from streamshed.kernels.core import KEYS_USED
 from streamshed.policies import Importance
 

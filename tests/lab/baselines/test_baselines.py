@@ -12,7 +12,7 @@ import pytest
 
 import streamshed as ss
 from streamshed.engine.batch import Batch
-from streamshed.engine.operator import Block
+from streamshed.engine.blocks import Block
 from streamshed.kernels.hashing import hash_words, secret_of
 from streamshed_lab.baselines import (
     BASELINES,

@@ -35,7 +35,8 @@ from streamshed.kernels.core import (
 )
 
 if TYPE_CHECKING:
-    from streamshed.engine.operator import Block, Operator
+    from streamshed.engine.blocks import Block
+    from streamshed.engine.operator import Operator
     from streamshed.plan.plan import Plan
 
 PART = 1 << 16

@@ -8,12 +8,13 @@ of a span are in the order of arrival, and spans follow each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.batch import NO_NUMBERS, Batch
+from streamshed.engine.blocks import Block
 from streamshed.engine.bulk.bulk import BLOCK, Bulk
 from streamshed.engine.bulk.runs import Group
 from streamshed.engine.bulk.spans import (
@@ -31,9 +32,6 @@ from streamshed.engine.bulk.values import enter_again, number_values, room_for_v
 from streamshed.engine.ingest import InputRows, merged
 from streamshed.engine.match.probe_order import own_attributes
 from streamshed.kernels.core import RESULTS
-
-if TYPE_CHECKING:
-    from streamshed.engine.operator import Block
 
 SMALLEST_TABLE = 1 << 12
 PROBE, CLOCK = 2.0, 0.5
@@ -108,8 +106,6 @@ class GraphBulk(Bulk):
 
     def results(self, rows: Arranged, known: int) -> Iterator[Block]:
         """The results of rows that begin with those that are known."""
-        from streamshed.engine.operator import Block
-
         arrived = [int(np.count_nonzero(rows.stream == lane)) for lane in range(self.lanes)]
         search = search_by(self.own, arrived, rows.values)
         spans = self._spans(rows.time, known)

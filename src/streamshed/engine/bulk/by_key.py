@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from streamshed.engine.blocks import Block
 from streamshed.engine.bulk.bulk import BLOCK, FEW, Bulk
 from streamshed.engine.bulk.emit import Emitted, emit_part
 from streamshed.engine.bulk.parts import (
@@ -34,9 +34,6 @@ from streamshed.engine.bulk.runs import Group, rows_of
 from streamshed.engine.ingest import cut_in_time, runs_of
 from streamshed.kernels.core import RESULTS
 from streamshed.kernels.merge import race_of
-
-if TYPE_CHECKING:
-    from streamshed.engine.operator import Block
 
 MOST_BITS = 5
 """There are at most so many parts, as a power of two: to write to more of them at a time takes five
@@ -160,8 +157,6 @@ class KeyBulk(Bulk):
         ends: npt.NDArray[np.int64],
     ) -> Iterator[Block]:
         """The results in the order of arrival, a block of them after the other."""
-        from streamshed.engine.operator import Block
-
         lanes, numbers = self.lanes, range(len(productive))
         done = [0 for _ in numbers]
         choices = [np.zeros(lanes + 1, np.int64) for _ in numbers]

@@ -66,7 +66,8 @@ from streamshed.ledger import Spilled
 from streamshed.plan.plan import Plan, SpillPlan
 
 if TYPE_CHECKING:
-    from streamshed.engine.operator import Block, Operator
+    from streamshed.engine.blocks import Block
+    from streamshed.engine.operator import Operator
 
 LEAST, FREED = 6, 2
 """When memory is looked at and less than the first part of it is free, partitions go to disk until

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 import streamshed as ss
 from streamshed.engine.batch import Batch
+from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.ingest import merged
-from streamshed.engine.operator import CHUNK, Block, Operator
+from streamshed.engine.operator import CHUNK, Operator
 from streamshed.errors import StreamshedError
 from streamshed.plan.plan import Plan
 from streamshed_lab.baselines import Baseline, MJoin, Query, SNJoin, XJoinTree
