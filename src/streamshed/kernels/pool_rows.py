@@ -1,7 +1,7 @@
 """The rows of each pool without gaps, in an order of no meaning, so that one can be drawn.
 
-A state with members has `members` (position × pools + pool), `position` (by row) and `filled` (by
-pool).
+A state with members has `members` (position × pools + pool), `position` (by row; NONE for rows that
+were not entered, as those of pools without a budget) and `filled` (by pool).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamshed.kernels.compiling import kernel
-from streamshed.kernels.core import Field
+from streamshed.kernels.core import NONE, Field
 from streamshed.kernels.table import pool_of
 
 
@@ -17,7 +17,7 @@ def member_layout() -> dict[str, Field]:
     """The arrays of a state with members."""
     return {
         "members": Field("held", np.int32, None),
-        "position": Field("row", np.int32, None),
+        "position": Field("row", np.int32, NONE),
         "filled": Field("pool", np.int64),
     }
 
@@ -53,6 +53,7 @@ def drop_member(policy, core, row):  # type: ignore[no-untyped-def]
     moved = policy.members[end * pools + pool]
     policy.members[policy.position[row] * pools + pool] = moved
     policy.position[moved] = policy.position[row]
+    policy.position[row] = NONE
     policy.filled[pool] = end
 
 

@@ -95,7 +95,10 @@ def known_standing(policy, core, entry):  # type: ignore[no-untyped-def]
 @kernel
 def _known(policy, core, row):  # type: ignore[no-untyped-def]
     """The word of a row, ABSENT if it does not stand for its key."""
-    return word_at(policy, pool_of(core, core.rows[row].stream), policy.position[row])
+    place = np.int64(policy.position[row])
+    if place == NONE:  # its pool has no budget, and is not ranked
+        return ABSENT
+    return word_at(policy, pool_of(core, core.rows[row].stream), place)
 
 
 @kernel
