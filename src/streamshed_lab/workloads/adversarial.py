@@ -14,6 +14,7 @@ Most have *passers-by*, keys that come for a moment, and something else that mak
 * `HeavySessions`: sessions whose lengths have a heavy tail.
 * `RepeatingSessions`: sessions of some minutes, whose rows repeat in a stream, in a long window.
 * `Auctions`: many bids, more and more of them towards the end, and one row that closes the key.
+* `DailySessions`: each key of a fixed set has a session on most days, in a longer window.
 * `DailyCycle`: rates and popular keys follow the hour of the day, each stream with its own phase.
 * `StoppingStream`: a stream stops for several windows, and returns.
 * `SwappedKeys`: popular keys become rare and rare ones popular, again and again.
@@ -399,6 +400,45 @@ class Auctions:
             (begins[sale] + lasts[sale], sale),
         ]
         return _named([[of_stream] for of_stream in rows], self.seconds)
+
+
+@dataclass(frozen=True)
+class DailySessions:
+    """A fixed set of keys, each of which comes on most days, for some hours.
+
+    Within a window of more than a day a key that is in its session now comes often, and soon not at
+    all; one that was there yesterday comes back. Streams differ by far in their rates.
+
+    Attributes:
+        days: the length of the trace.
+        day: the length of a day.
+        keys: how many there are.
+        present: the part of the days on which a key comes.
+        lasting: the length of a session.
+        rates: rows of a session, by stream.
+        seed: of all randomness.
+    """
+
+    days: int = 60
+    day: float = 1_000.0
+    keys: int = 150
+    present: float = 0.8
+    lasting: float = 120.0
+    rates: tuple[float, ...] = (3.0, 1.0, 0.4, 0.15)
+    seed: int = 0
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Generate the streams."""
+        random = np.random.default_rng([self.seed, 20])
+        on, key = np.nonzero(random.random((self.days, self.keys)) < self.present)
+        # Most sessions are in the last part of the day.
+        begins = on * self.day + random.beta(4.0, 2.0, len(on)) * (self.day - self.lasting)
+        found: list[list[Rows]] = []
+        for rate in self.rates:
+            session = np.repeat(np.arange(len(on)), random.poisson(rate, len(on)))
+            times = begins[session] + random.random(len(session)) * self.lasting
+            found.append([(times, key[session])])
+        return _named(found, self.days * self.day)
 
 
 @dataclass(frozen=True)

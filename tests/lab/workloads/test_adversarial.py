@@ -10,6 +10,7 @@ from streamshed_lab.workloads import (
     Bursts,
     ClumpedKeys,
     DailyCycle,
+    DailySessions,
     FlashCrowd,
     FlashKeys,
     HeavySessions,
@@ -24,6 +25,7 @@ ALL = [
     Bursts,
     ClumpedKeys,
     DailyCycle,
+    DailySessions,
     FlashCrowd,
     FlashKeys,
     HeavySessions,
@@ -63,3 +65,18 @@ def test_a_sale_closes_an_auction() -> None:
     assert 300 < len(closed) < 400
     for key, time in zip(bids["key"].to_pylist(), bids["time"].to_pylist(), strict=True):
         assert key not in closed or time <= closed[key]
+
+
+def test_daily_sessions_come_once_a_day_for_a_while() -> None:
+    workload = DailySessions(days=5, keys=20, present=1.0, seed=3)
+    streams = workload.tables()
+    rows = [table.num_rows for table in streams.values()]
+    assert rows == sorted(rows, reverse=True)
+    assert rows[0] > 10 * rows[-1]
+    days: dict[tuple[int, int], list[float]] = {}
+    for table in streams.values():
+        seconds = pc.divide(pc.cast(table["time"], "int64"), 1e6).to_pylist()
+        for key, second in zip(table["key"].to_pylist(), seconds, strict=True):
+            days.setdefault((key, int(second // workload.day)), []).append(second)
+    assert len(days) > 90
+    assert all(max(of) - min(of) <= workload.lasting for of in days.values())
