@@ -71,7 +71,7 @@ def bytes_of_sample(plan: Plan) -> int:
     if not plan.makes_products:
         return _bytes(plan.unbounded, entries) + entries * NOTE.itemsize
     bits = estimator.sketch_bits(first_shape(plan).budget, len(plan.streams))
-    layout = loss_layout(entries, bits, plan.streams)
+    layout = loss_layout(entries, bits, plan)
     return first_shape(plan).nbytes(layout)
 
 

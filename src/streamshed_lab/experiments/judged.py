@@ -7,7 +7,7 @@ sample can follow, the workloads that break policies, real traces, and every kin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -267,6 +267,16 @@ def _of_x(tables: Tables) -> ss.Join:
     return ss.join(*tables).on("x").within("50 minutes", time="time")
 
 
+def _in_order(window: float) -> Callable[[Tables], ss.Join]:
+    return lambda tables: keyed(window)(tables).in_order(*tables)
+
+
+def _between(tables: Tables) -> ss.Join:
+    first, second, third = tables
+    join = keyed(150.0)(tables).between(second, first, "-20 seconds", "1 minute")
+    return join.between(third, second, "-30 seconds", "40 seconds")
+
+
 def _in_rows(tables: Tables) -> ss.Join:
     return ss.join(*tables).on("x").last(3_000, time="time")
 
@@ -325,6 +335,28 @@ KINDS = {
         lambda s: _rare(s, "abc", 13_000, 3_500),
         lambda tables: _of_x(tables).in_order(*tables),
         keep_rows(300),
+        OF_KEYS,
+    ),
+    "in order, files of commits": Setting(
+        lambda s: _commits(s + 700, streams=4, rows=4_000),
+        _in_order(300.0),
+        keep_rows(110),
+        OF_KEYS,
+    ),
+    "in order, clumped keys": Setting(
+        lambda s: ClumpedKeys(
+            3, 3_500.0, 4.0, flashes=20, lasting=400.0, clumps=8.0, size=4.0, seed=s
+        ).tables(),
+        _in_order(400.0),
+        keep_rows(120),
+        OF_KEYS,
+    ),
+    "intervals, swapped keys": Setting(
+        lambda s: SwappedKeys(
+            3, 2_200.0, rate=9.0, keys=4_000, skew=0.8, every=280.0, seed=s
+        ).tables(),
+        _between,
+        keep_rows(130),
         OF_KEYS,
     ),
     "row windows": Setting(

@@ -245,6 +245,12 @@ def _through(tables: Tables) -> ss.Join:
     return pair.through(facts, a="p", b="q").within("45 minutes", time="time")
 
 
+def _between(tables: Tables) -> ss.Join:
+    first, second, third = tables
+    join = keyed(150.0)(tables).between(second, first, "-20 seconds", "1 minute")
+    return join.between(third, second, "-30 seconds", "40 seconds")
+
+
 def _first_of_row(tables: Tables) -> ss.Join:
     return ss.join(*tables).on("x").within("45 minutes", time="time").first(per="a")
 
@@ -289,6 +295,18 @@ KINDS = {
         _near,
         lambda join: join.throttle(comparisons_per_second=25.0),
         ("",),
+    ),
+    "in order, heavy sessions": Setting(
+        lambda s: HeavySessions(3, 3_300.0, rate=10.0, tail=0.8, each=0.07, seed=s).tables(),
+        lambda tables: keyed(240.0)(tables).in_order(*tables),
+        keep_rows(260),
+        OF_KEYS,
+    ),
+    "intervals, a heavy key": Setting(
+        lambda s: OneHeavyKey(3, 1_700.0, rate=26.0, begins=0.3, share=0.006, seed=s).tables(),
+        _between,
+        keep_rows(240),
+        OF_KEYS,
     ),
     "first results of rows": Setting(
         lambda s: columns(s + 1_000, "abc", 14_000, 4_500), _first_of_row, keep_rows(260), OF_KEYS

@@ -121,7 +121,7 @@ class LossEstimator(Estimator):
 
     def layout(self) -> dict[str, Field]:
         """The arrays."""
-        return loss_layout(self.room, self.settings.bits, self.plan.streams)
+        return loss_layout(self.room, self.settings.bits, self.plan)
 
     def grow(self, shape: Shape, rows: int) -> None:
         """Grow with the streams; and with the rows, if the rate was said."""

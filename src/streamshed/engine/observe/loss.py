@@ -450,8 +450,10 @@ def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-
     hand.first = found.certain
     hand.seen = found.seen
     hidden = 0.0
-    if partners.merged:
-        fewest = _fewest(loss, partners, partners.top)
+    if partners.merged or core.bounds.size > 0:
+        # Where there are bounds it is results that may be wrong, and not partners.
+        bounded = core.bounds.size > 0
+        fewest = found.seen if bounded else _fewest(loss, partners, partners.top)
         for sign in range(SIGNS):
             wrong = max(-1.0, min(1.0, loss.cut[sign] / fewest))
             spread_by(loss, MERGED, sign, found.exact * wrong)

@@ -14,13 +14,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamshed.engine.observe.merged_rows import (
+    add_cut,
+    count_within_bounds,
+    cut_variance,
+    note_partners,
+    note_tie,
+    partners_in,
+    results_in_doubt,
+    rows_within_bounds,
+)
 from streamshed.engine.observe.state import (
     FLOOR,
     FRESH,
     LEVELS,
-    SIGNS,
     at_most_in_sketch,
-    clump_of,
     depth_of,
     is_over,
     latest_time,
@@ -30,7 +38,6 @@ from streamshed.engine.observe.state import (
     rows_in_sketch,
     window_of,
 )
-from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import BOUNDLESS, NONE
 from streamshed.kernels.random import mix
@@ -40,7 +47,6 @@ DOUBT = 1.1
 """A key may have so many times the rows that the sketch tells, as it forgets them unevenly."""
 LACKING = 0.95
 """Where less than this part is seen of what the sketch predicts, something was not followed."""
-_ONE = np.uint64(1)
 NO_RANK = -9999
 """The largest rank of no entries."""
 
@@ -73,33 +79,6 @@ class Found(NamedTuple):
 
 
 @kernel
-def part_from(lo, hi, count, least):  # type: ignore[no-untyped-def]
-    """How many of so many rows are of a time, or number, of at least so much.
-
-    There is one at each of both ends; those in between are taken as evenly spread.
-    """
-    rows = np.float64(count)
-    if lo >= least:
-        return rows
-    if hi < least:
-        return 0.0
-    part = np.float64(hi - least + 1) / np.float64(hi - lo + 1)
-    return 1.0 + (rows - 2.0) * part
-
-
-@kernel
-def partners_in(loss, core, e, time):  # type: ignore[no-untyped-def]
-    """How many rows of an entry a result of a time may have, by all windows of their stream."""
-    entry = loss.entries[e]
-    stream = np.int64(entry.stream)
-    rows = part_from(entry.lo, entry.hi, entry.count, oldest_partner(loss, core, stream, time))
-    if loss.earliest.size > 0:
-        least = time - window_of(core, stream)
-        rows = min(rows, part_from(loss.earliest[e], loss.latest[e], entry.count, least))
-    return rows
-
-
-@kernel
 def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-def]
     """Count the newcomer's partners by stream and level, in `Loss.partners`."""
     entries, partners = loss.entries, loss.partners
@@ -127,8 +106,10 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
                 ahead = True
                 if latest_time(loss, e) - time > reach:
                     rows = 0.0
-            if not within_bounds(core, other, latest_time(loss, e), stream, time):
-                rows = 0.0
+            if core.bounds.size > 0:
+                rows = rows_within_bounds(loss, core, e, stream, time)
+                if entry.hi == entry.lo and latest_time(loss, e) == time:
+                    note_tie(loss, core, stream, other)
             if rows > 0:
                 level = level_of(loss, entry)
                 while top < level:
@@ -139,37 +120,19 @@ def gather(loss, core, key, stream, time, position):  # type: ignore[no-untyped-
                     _add_slot(loss, other, slots, top)
                     slots += 1
                 partners[loss.slot_of[other] * LEVELS + level] += rows
-                if rows < entry.count:
-                    cut = _cut_variance(entry, rows)
-                    _add_cut(loss, np.sqrt(cut), mix(np.uint64(entry.lo) ^ np.uint64(e)), merged)
+                if rows < entry.count and core.bounds.size == 0:
+                    cut = cut_variance(entry, rows)
+                    add_cut(loss, np.sqrt(cut), mix(np.uint64(entry.lo) ^ np.uint64(e)), merged)
                     merged = True
                     if level == 0:
                         cut_at_0 += cut
         e = np.int64(entry.after)
+    if core.bounds.size > 0:
+        note_partners(loss, core, stream, slots)
     for slot in range(slots):
         for level in range(1, top + 1):
             partners[slot * LEVELS + level] += partners[slot * LEVELS + level - 1]
     return Partners(slots, top, ahead, merged, cut_at_0, own, own_rows, same, rank, over)
-
-
-@kernel
-def _add_cut(loss, deviation, signs, more):  # type: ignore[no-untyped-def]
-    """Add what an entry has wrong, which is to one side as long as the same edge cuts it."""
-    for sign in range(SIGNS):
-        before = loss.cut[sign] if more else 0.0
-        aside = np.float64((signs >> np.uint64(sign)) & _ONE)
-        loss.cut[sign] = before + deviation * (1.0 - 2.0 * aside)
-
-
-@kernel
-def _cut_variance(entry, rows):  # type: ignore[no-untyped-def]
-    """The variance of the number of rows of an entry that are within a window whose edge cuts it.
-
-    Rows that come at once are within together; but no more can be wrong than are on either side.
-    """
-    cut = rows * (1.0 - rows / entry.count)
-    most = min(rows, entry.count - rows)
-    return max(cut, min(cut * clump_of(entry), most * most))
 
 
 @kernel
@@ -230,6 +193,7 @@ def count_results(loss, core, sight, key, stream, time, partners, ends):  # type
                     lowest = np.int64(level)
                 if level == 0:
                     certain = results
+                    loss.hand[0].slack = results_in_doubt(loss, core)
                 else:
                     heaviest = weight
         known = seen
@@ -296,7 +260,7 @@ def _on_level(loss, core, key, stream, time, partners, level, by_latest):  # typ
     if partners.slots + 1 < core.settings.at_least:
         return 0.0
     if core.bounds.size > 0:
-        return _within_bounds(loss, core, key, stream, time, level)
+        return count_within_bounds(loss, core, key, stream, time, level)
     if by_latest:
         return _by_latest(loss, core, key, stream, time, partners.slots, level)
     return _product(loss, core, partners.slots, level)
@@ -340,59 +304,6 @@ def count_missable(loss, core, sight, stream, partners, last):  # type: ignore[n
             known, missed = _missed_rows(loss, partners, level, lane, FRESH * rows)
             results *= known + min(known, missed)
     return max(0.0, results - last)
-
-
-@cold_kernel
-def _within_bounds(loss, core, key, stream, time, level):  # type: ignore[no-untyped-def]
-    """The results where there are bounds: combinations of entries are gone through, lane by lane.
-
-    The last row of an entry stands for all of its rows.
-    """
-    entries, at, product = loss.entries, loss.at, loss.led
-    lanes, head = core.settings.lanes, np.int64(loss.keys[key].head)
-    first = 1 if stream == 0 else 0
-    last = lanes - 2 if stream == lanes - 1 else lanes - 1
-    results = 0.0
-    lane = first
-    at[lane] = head
-    while lane >= first:
-        e = np.int64(at[lane])
-        while e != NONE and not _fits_above(loss, core, e, lane, stream, time, level):
-            e = np.int64(entries[e].after)
-        if e == NONE:
-            lane -= 2 if lane - 1 == stream else 1
-            if lane >= first:
-                at[lane] = entries[at[lane]].after
-            continue
-        at[lane] = e
-        before = lane - 2 if lane - 1 == stream else lane - 1
-        product[lane] = partners_in(loss, core, e, time)
-        if lane > first:
-            product[lane] *= product[before]
-        if lane == last:
-            results += product[lane]
-            at[lane] = entries[e].after
-        else:
-            lane += 2 if lane + 1 == stream else 1
-            at[lane] = head
-    return results
-
-
-@kernel
-def _fits_above(loss, core, e, lane, stream, time, level):  # type: ignore[no-untyped-def]
-    """Whether an entry is of a lane, and within bounds with the newcomer and those chosen above."""
-    entry = loss.entries[e]
-    if entry.stream != lane or level_of(loss, entry) > level:
-        return False
-    own = latest_time(loss, e)
-    if not within_bounds(core, lane, own, stream, time):
-        return False
-    for above in range(lane):
-        if above != stream:
-            other = latest_time(loss, np.int64(loss.at[above]))
-            if not within_bounds(core, lane, own, above, other):
-                return False
-    return True
 
 
 @cold_kernel

@@ -7,7 +7,6 @@ lots; the row is followed if its key is at least as deep, which has the chance 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from streamshed.kernels.random import mix
 from streamshed.kernels.table import lane_of, sweep_of
 
 if TYPE_CHECKING:
-    from streamshed.plan.plan import StreamPlan
+    from streamshed.plan.plan import Plan
 
 PIECES = 4
 """Pieces of a window: after each, all counts of the sketch lose a quarter."""
@@ -187,8 +186,8 @@ class Loss(NamedTuple):
     floors: npt.NDArray[np.int64]  # the highest floor in each piece of the longest window
     entered: npt.NDArray[np.int64]  # by stream: the rows that came
     entries: npt.NDArray[Any]
-    latest: npt.NDArray[np.int64]  # by entry: its last time, if there are both kinds of windows
-    earliest: npt.NDArray[np.int64]  # by entry: its first time, if a stream has both windows
+    latest: npt.NDArray[np.int64]  # by entry: its last time, if numbers of rows do not tell it
+    earliest: npt.NDArray[np.int64]  # by entry: its first time, if a stream needs both
     owner: npt.NDArray[np.int32]  # by entry: its key
     keys: npt.NDArray[Any]
     heads: npt.NDArray[np.int32]  # chains of keys by hash: the first key + 1, or 0
@@ -203,29 +202,37 @@ class Loss(NamedTuple):
     partners: npt.NDArray[np.float64]  # room to work: by (slot of a stream, level)
     left: npt.NDArray[np.float64]  # by level: the part that is left there of the oldest row
     weighed: npt.NDArray[np.float64]  # by (slot, level): the same, as the sketch should have it
-    cut: npt.NDArray[np.float64]  # by sign: what is wrong of the partners as rows were merged
+    cut: npt.NDArray[np.float64]  # by sign: what is wrong of the partners as rows were merged; of
+    # results, where there are bounds on times
+    doubts: npt.NDArray[np.float64]  # by (lane, sign): the part that is wrong of the rows chosen
+    ties: npt.NDArray[
+        np.float64
+    ]  # by (stream, other): newcomers that had partners there, and those
+    # that had one of the same time
     led: npt.NDArray[np.float64]  # by slot: partners that are older than the latest member
     at: npt.NDArray[np.int32]  # by lane: the entry that is tried, where there are bounds
     slot_of: npt.NDArray[np.int32]  # by stream
     streams: npt.NDArray[np.int32]  # by slot
 
 
-def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str, Field]:
+def loss_layout(room: int, bits: int, plan: Plan) -> dict[str, Field]:
     """The arrays of a `Loss`.
 
     Args:
         room: entries, and keys.
         bits: of the width of the sketch.
-        streams: of the join, with their windows.
+        plan: the join, with the windows of its streams.
     """
 
     def once(dtype: npt.DTypeLike, times: int, kept: bool = True) -> Field:
         return Field("once", dtype, 0, times, kept)
 
-    lanes = len(streams)
+    streams, lanes = plan.streams, len(plan.streams)
     by_rows = any(stream.last is not None for stream in streams)
     mixed = by_rows and any(stream.window is not None for stream in streams)
     both = any(stream.last is not None and stream.window is not None for stream in streams)
+    if by_rows and plan.bounds:  # which say how far apart times may be
+        mixed = both = True
     chains = 1 << (max(64, room) - 1).bit_length()
     return {
         "numbers": once(np.int64, NUMBERS),
@@ -253,6 +260,8 @@ def loss_layout(room: int, bits: int, streams: Sequence[StreamPlan]) -> dict[str
         "left": once(np.float64, LEVELS, kept=False),
         "weighed": Field("stream", np.float64, 0, LEVELS),
         "cut": once(np.float64, SIGNS, kept=False),
+        "doubts": once(np.float64, lanes * SIGNS, kept=False),
+        "ties": once(np.float64, 2 * lanes * lanes if plan.bounds else 0),
         "led": Field("stream", np.float64),
         "at": once(np.int32, lanes, kept=False),
         "slot_of": Field("stream", np.int32, NONE),
@@ -322,6 +331,12 @@ def is_over(loss, core, e):  # type: ignore[no-untyped-def]
 def latest_time(loss, e):  # type: ignore[no-untyped-def]
     """The time of the last row of an entry."""
     return loss.latest[e] if loss.latest.size > 0 else loss.entries[e].hi
+
+
+@kernel
+def first_time(loss, e):  # type: ignore[no-untyped-def]
+    """The time of the first row of an entry, where it is needed: in a time window, or by bounds."""
+    return loss.earliest[e] if loss.earliest.size > 0 else loss.entries[e].lo
 
 
 # -- sketch ---------------------------------------------------------------------------------------
