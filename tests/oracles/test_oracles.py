@@ -545,7 +545,7 @@ class TestDensity:
         rule = simulate(workload).rule
         keys = [held.key for held in rule.lists["a"]]
         assert keys == [69, *range(1, 69), 0]
-        assert len(rule.front("a")) == 8
+        assert len(rule.front("a")) == 16
         assert rule.turns == {"a": 1}
         newest = replace(rule.lists["a"][0], key=71, time=90, row=70, arrival=71)
         rule.advances(newest)

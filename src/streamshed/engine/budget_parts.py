@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +77,12 @@ class Counted(NamedTuple):
     def chosen(self, which: slice | npt.NDArray[np.intp]) -> Counted:
         """Some of the counts."""
         return Counted(self.moments[which], self.cells[which], self.rows[which])
+
+    def split(self, most: int) -> Iterator[Counted]:
+        """The same in parts of so many counts at most, one moment after the other."""
+        whole = self.chosen(np.argsort(self.moments, kind="stable"))
+        for start in range(0, max(1, len(whole.moments)), most):
+            yield whole.chosen(slice(start, start + most))
 
     def by_cell(self, cells: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The moments that have rows, and the rows in each of so many cells, added."""

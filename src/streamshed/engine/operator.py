@@ -524,15 +524,19 @@ class Operator:
     def work_in(self, shape: Shape) -> None:
         """Have room to work on arrays that have the room of a shape."""
         self.work = allocate_work(shape.rows, shape.streams, self.plan.by is not None)
-        width = self._width_for(shape)
-        if not self.counting and OUTPUT * width > self.out.payload.size:
-            self.out = self._buffer(width)
+        if not self.counting and self._most_members(shape) > self.out.payload.size:
+            self.out = self._buffer(self._width_for(shape))
         self.shape = shape
+
+    def _most_members(self, shape: Shape) -> int:
+        """The most members that a result may have where their number varies."""
+        if self.plan.factorised:
+            return 1 + shape.rows
+        return 1 + shape.streams if self.plan.by is not None else 0
 
     def _width_for(self, shape: Shape) -> int:
         """How wide results have to be thought so that the buffer has room for any one of them."""
-        most = shape.streams if self.plan.by is not None else 0
-        return 1 + (shape.rows if self.plan.factorised else most) // OUTPUT
+        return 1 + self._most_members(shape) // OUTPUT
 
     def _buffer(self, width: int, results: int = OUTPUT) -> Any:
         """An output buffer for results of a width."""

@@ -42,6 +42,8 @@ times, and its garbage collector takes arrays badly that are larger than half a 
 it has 1 GB: then it lets its heap grow."""
 _BLOB_ROWS_BYTES = 8 << 20
 """The most bytes of the rows of a blob, which may be compressed well."""
+_COUNTS = BLOB_BYTES // 20
+"""Counts in a blob: each takes 20 bytes at most, and mostly one or two."""
 _PACKED_ROWS, _PACKED_BYTES = 1 << 18, 8 << 20
 """Rows and bytes that are packed at once: a worker holds them several times."""
 
@@ -161,7 +163,7 @@ class Pack:
             for blob in to_blobs(rows)
         ]
         if counted is not None:
-            told = list(to_blobs(counted.as_rows()))
+            told = [to_blob(some.as_rows()) for some in counted.split(_COUNTS)]
             packed += [(label, COUNTED, blob) for label in labels for blob in told]
         count = len(packed)
         shards, streams, data = zip(*packed, strict=True)
