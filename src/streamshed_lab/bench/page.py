@@ -25,13 +25,13 @@ from streamshed_lab.modules import lab_module
 DOCS = Path(__file__).parents[3] / "docs"
 RUNS, PAGE, SCALE, README = "measured.jsonl", "measured.md", "scale.md", "README.md"
 HEADLINES = {
-    r"^streamshed over Spark's own join on RocksDB, exact, 3 × 100,000 rows": (
+    r"^streamshed over Spark's own join on RocksDB, exact, 3 × 100,000 .*, windows of a batch": (
         "speed against Spark's own join on RocksDB, exact, three streams"
     ),
-    r"^streamshed over Spark's own join in memory, exact, 3 × 100,000 rows": (
+    r"^streamshed over Spark's own join in memory, exact, 3 × 100,000 .*, windows of a batch": (
         "speed against Spark's own join with its state in memory, exact, three streams"
     ),
-    r"^memory, .* exact, 3 × 100,000 rows .*: streamshed over Spark's own join$": (
+    r"^memory, .* exact, 3 × 100,000 .*, windows of a batch: streamshed over Spark's own join$": (
         "memory of the state against that of Spark's own join, the same run"
     ),
     r"^end to end, existence, 5 streams, 20,000 rows$": (
