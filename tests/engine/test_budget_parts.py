@@ -20,7 +20,7 @@ from streamshed.engine.budget_parts import BudgetParts, Counted, count_rows, pro
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.loop import pass_moments, run
-from streamshed.kernels.core import BOUNDLESS, NEVER, Memory
+from streamshed.kernels.core import BOUNDLESS, NEVER, NONE, Memory
 from streamshed.plan.plan import BudgetPart, Plan
 from streamshed.shards import counted_rows, divided, shards_by_key, split
 from streamshed.spark.blobs import to_blob
@@ -322,3 +322,18 @@ def test_what_is_compiled_beforehand_is_all_that_shards_need() -> None:
     known = len(run.signatures), len(pass_moments.signatures)
     assert join.replay(data, shards=SHARDS).ledger.results
     assert (len(run.signatures), len(pass_moments.signatures)) == known
+
+
+@pytest.mark.parametrize("policy", ["frequency", "output"])
+def test_rows_without_a_budget_are_not_ranked(policy: str) -> None:
+    """Their positions say so, wherever their keys are looked up."""
+    data = skewed(0)
+    join = build_operator(
+        join_of({"rows": {"a": 20}}, policy).plan({name: t.schema for name, t in data.items()})
+    )
+    batches = [table.combine_chunks().to_batches()[0] for table in data.values()]
+    list(join.process_inputs([join.read(at, rows) for at, rows in enumerate(batches)]))
+    pools = join.core.pools["held"].tolist()
+    ranked = join.state.position[: join.core.rows.size] != NONE
+    assert pools[0] == 20 < pools[1]
+    assert int(ranked.sum()) == 20
