@@ -1,18 +1,22 @@
 """How much each shedding policy keeps, and how fast ours decide.
 
 The cells and what is required in them are those of `streamshed_lab.experiments.policies`; here each
-requirement is one number, that of the worst cell, beside its bar.
+requirement is one number, that of the worst cell, beside its bar. A full run takes all cores, but
+not for the speeds of loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import multiprocessing
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import streamshed as ss
 from streamshed.demo.workload import FunnelWorkload
-from streamshed.errors import InputError
 from streamshed_lab.bench import Measurement, Progress
 from streamshed_lab.bench.keyed import Setting, loop_speeds
 from streamshed_lab.bench.timing import best_of, processor_time
@@ -24,7 +28,6 @@ from streamshed_lab.experiments.coverage import (
     judge,
     keys_coverage,
     lately_coverage,
-    runs,
     windows_coverage,
 )
 from streamshed_lab.experiments.judged import JUDGED, LARGE, SHARDED
@@ -46,20 +49,20 @@ BOUND_BAR = 0.85
 QUICK_PATIENCE = 1.0
 """Seconds that a bound may take in a quick run."""
 AGAINST_EP_BAR = 1 / 3
-DRAWN, SEEDS = 4, range(20)
-"""How often a family is run: in all, as policies take turns, or for each policy."""
+QUICKLY_DRAWN, DRAWN = 4, 24
+"""How often a family is run in all, as policies take turns."""
 LEAST_COVERAGE, MOST_COVERAGE, IN_FAMILY = 0.93, 0.98, 0.9
 """An interval of 95 % that holds the truth more often than that is wider than it need be."""
 LARGEST_ERROR = 0.1
 SAMPLE_BAR = 0.05
 
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
 
 def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
     """Measure everything; see `streamshed_lab.bench.run`."""
-    scale = QUICK if quick else FULL
-    patience = QUICK_PATIENCE if quick else PATIENCE
-    found = compare(settings(scale), scale.seeds, progress, bounded=1, patience=patience)
-    yield from _kept(found)
+    yield from _kept(_quickly_compared(progress) if quick else _compared(progress))
     yield from _covered(quick, progress)
     yield from _speed(quick, progress)
 
@@ -103,7 +106,7 @@ def _covered(quick: bool, progress: Progress) -> Iterator[Measurement]:
     By families that the estimator was not tuned by.
     """
     progress("how often the interval of the results missed holds the truth")
-    found = list(drawn(DRAWN, JUDGED, progress) if quick else _all_runs(progress))
+    found = list(drawn(QUICKLY_DRAWN, JUDGED, progress)) if quick else _drawn(progress)
     name = f"intervals of the results missed that hold the truth, of {len(found)} runs"
     yield Measurement(name, coverage(found), "of the runs", LEAST_COVERAGE)
     yield Measurement(f"{name}, at most", coverage(found), "of the runs", MOST_COVERAGE, True)
@@ -140,13 +143,52 @@ def _covered(quick: bool, progress: Progress) -> Iterator[Measurement]:
             yield Measurement(name, held, "of the runs", LEAST_COVERAGE)
 
 
-def _all_runs(progress: Progress) -> Iterator[Run]:
-    """Every family with every policy; those whose trace is not there are left out."""
-    for name, setting in JUDGED.items():
-        try:
-            yield from runs(SEEDS, settings={name: setting})
-        except InputError as missing:
-            progress(f"left out, {name}: {missing}")
+def _quickly_compared(progress: Progress) -> Comparison:
+    return compare(settings(QUICK), QUICK.seeds, progress, bounded=1, patience=QUICK_PATIENCE)
+
+
+def _compared(progress: Progress) -> Comparison:
+    """Every cell with every seed."""
+    all_of = Comparison()
+    for found in _on_all_cores(_compare_one, range(len(settings(FULL))), progress):
+        all_of.runs.extend(found.runs)
+        all_of.left_out.update(found.left_out)
+    return all_of
+
+
+def _compare_one(number: int) -> Comparison:
+    """The cells of a setting, by its number."""
+    return compare([settings(FULL)[number]], FULL.seeds, _silent, bounded=1, patience=PATIENCE)
+
+
+def _drawn(progress: Progress) -> list[Run]:
+    """The runs of all families."""
+    found = []
+    for family, runs in zip(JUDGED, _on_all_cores(_drawn_of, JUDGED, progress), strict=True):
+        found += runs
+        if not runs:
+            progress(f"left out, {family}: its trace is not there")
+    return found
+
+
+def _drawn_of(family: str) -> list[Run]:
+    """The runs of a family; none if its trace is not there."""
+    return list(drawn(DRAWN, {family: JUDGED[family]}))
+
+
+def _silent(line: str) -> None:
+    """Tell nobody: what a process of its own prints would be among the measurements."""
+
+
+def _on_all_cores(
+    task: Callable[[Item], Found], items: Collection[Item], progress: Progress
+) -> Iterator[Found]:
+    """What a function finds for each of some items, in their order, in processes of their own."""
+    processes = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        for number, found in enumerate(pool.map(task, items), start=1):
+            progress(f"{number} of {len(items)} are done")
+            yield found
 
 
 def _speed(quick: bool, progress: Progress) -> Iterator[Measurement]:

@@ -16,7 +16,7 @@ SMALL = Scale(seeds=(1,), spreads=(100.0,), alphas=(0.0,), budgets=(100, 500), t
 def small(monkeypatch):
     chosen = settings(SMALL, ["existence", "changing"])
     monkeypatch.setattr(policies, "QUICK", SMALL)
-    monkeypatch.setattr(policies, "DRAWN", 1)
+    monkeypatch.setattr(policies, "QUICKLY_DRAWN", 1)
     monkeypatch.setattr(policies, "JUDGED", TUNED)
     monkeypatch.setattr(policies, "settings", lambda scale: chosen)
 
@@ -56,3 +56,9 @@ def test_the_speed_of_a_loop_is_that_of_the_keyed_benchmark():
     assert list(speeds) == ["oldest"]
     assert speeds["oldest"] > 10_000
     assert told
+
+
+def test_a_full_run_takes_all_cores():
+    told = []
+    assert list(policies._on_all_cores(abs, [-3, 2], told.append)) == [3, 2]
+    assert told == ["1 of 2 are done", "2 of 2 are done"]
