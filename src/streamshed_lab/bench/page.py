@@ -35,26 +35,26 @@ HEADLINES = {
         "memory of the state against that of Spark's own join, the same run"
     ),
     r"^end to end, existence, 5 streams, 20,000 rows$": (
-        "from Arrow to Arrow on one core, five streams, a budget of 20,000 rows"
+        "replay on one core, Arrow in and out, five streams, a budget of 20,000 rows"
     ),
     r"^streamshed over Spark's own on RocksDB, left outer join": (
         "speed of a left outer join against Spark's own on RocksDB"
     ),
     r"^first results over all results, honeypots": (
-        "speed of first results against making all of them, attackers of nine honeypots"
+        "speed of making only first results (`first`) against all, attackers of nine honeypots"
     ),
     r"^mean share of the clairvoyant bound, density": (
-        "results of `density` against a bound that knows the future, mean over workloads"
+        "results of `density` against an upper bound for any policy, mean over workloads"
     ),
     r"^results of density against those of the best policy of the papers": (
         "results of `density` against the best policy of the papers, on the worst workload"
     ),
     r"^intervals of the results missed that hold the truth, of \d+ runs$": (
-        "95 % intervals of the results missed that hold the truth"
+        "95 % intervals that contain the true number of missed results"
     ),
     r"^one shard, 3 streams, 300,000 rows held$": "one shard, three streams, 300,000 rows held",
     r"^first replay in a new process, kernels cached, exact$": (
-        "first join in a new process, kernels compiled before"
+        "time of the first join in a new process, kernels cached"
     ),
 }
 """Names of measurements that the README quotes, in its order, and what it calls them."""
@@ -214,7 +214,7 @@ def _claims() -> str:
     found = [page.Tally(**paper["tally"]) for paper in page.stored_verdicts().values()]
     claims, plain, best = (sum(getattr(t, n) for t in found) for n in ("claims", "plain", "best"))
     return (
-        "| claims of five papers that hold as first read, and in the best single reading of each "
+        "| claims of five papers reproduced: as first read, and in the best reading of each "
         f"| {plain} and {best} of {claims} | `streamshed reproduce --stored` |"
     )
 
