@@ -39,11 +39,12 @@ from streamshed.writing import written
 
 
 def join(*streams: str, by: str | None = None) -> Join:
-    """Name the streams to join.
+    """Describe a join of the named streams.
 
     Args:
         streams: The names of two or more streams; or of one, to join it with a relation.
-        by: Instead of names, the column of a single input whose values name its streams.
+        by: For a single input instead of named streams: the column whose values name the stream of
+            each row.
 
     Example:
         >>> from streamshed import join
@@ -65,11 +66,10 @@ def join(*streams: str, by: str | None = None) -> Join:
 
 @dataclass(frozen=True, repr=False)
 class Join(Limited):
-    """What to join, and how; made by `join`.
+    """An immutable description of a join; `join` creates it.
 
-    A join never changes: every method returns a new one, and raises `SpecError` at once for an
-    argument that is wrong in itself. Calling a method again replaces what it said before. Two joins
-    that say the same are equal.
+    Every method returns a new join, and raises `SpecError` if an argument is invalid. Calling a
+    method again replaces its earlier arguments. Joins with the same arguments are equal.
 
     Example:
         >>> from streamshed import join
@@ -84,10 +84,10 @@ class Join(Limited):
         """Set the key columns, the equalities or the condition by which rows match.
 
         Args:
-            columns: The key columns, if they have the same names in every stream; instead of them
-                or in addition, one of `near`, `cosine`, `inner_product` and `where`. Or equalities
-                between columns of two streams each, which together connect all streams.
-            by_stream: Or the key column of every stream, or a list of its key columns.
+            columns: The key columns, if they have the same names in every stream. Instead of them,
+                or in addition, one condition: `near`, `cosine`, `inner_product` or `where`. Or
+                equalities between columns of two streams each, which together connect all streams.
+            by_stream: Or, for every stream, its key column or a list of its key columns.
 
         Example:
             >>> from streamshed import join
@@ -130,7 +130,7 @@ class Join(Limited):
         """Give the streams time windows.
 
         Args:
-            duration: How much older than the newest member of a result the others may be: a string
+            duration: How much older than the newest row of a result its other rows may be: a string
                 such as `"10 minutes"`, a timedelta, or a number in the unit of an integer time
                 column; or a mapping from streams to one of these.
             time: The time column, or a mapping from streams to their time columns.
@@ -138,9 +138,10 @@ class Join(Limited):
                 all streams that the mapping does not name.
             late: How far behind the clock a row may come and still be joined.
             clock: Whether the slowest stream sets the clock (`"min"`) or the fastest (`"max"`).
-            idle: How far a stream may fall behind before the clock no longer waits for it.
-            ahead: With `join(by=...)`: how far a row may be ahead of all others and still move the
-                clock on its own; by default the longest window plus `late`.
+            idle: How far a stream may fall behind the newest time before the clock no longer waits
+                for it; by default the clock always waits.
+            ahead: With `join(by=...)`: how far a single row may move the clock; by default the
+                longest window plus `late`.
 
         Example:
             >>> from streamshed import join
@@ -190,9 +191,9 @@ time='ts')
         Args:
             rows: How many of the latest rows of a stream can match arriving rows, or a mapping from
                 streams to such numbers. The streams not named need a window by `.within`. A stream
-                may have both: its rows stay as long as both hold them.
-            time: The time column, or a mapping from streams to their time columns. Without one,
-                neither here nor in `.within`, the time of a row is its number in its stream.
+                may have both: its rows stay while both windows hold them.
+            time: The time column, or a mapping from streams to their time columns. If neither this
+                method nor `.within` names one, the time of a row is its number in its stream.
 
         Example:
             >>> from streamshed import join
@@ -214,10 +215,10 @@ time='ts')
         return changed
 
     def partial(self, at_least: int = 2) -> Join:
-        """Make partial results too, in which not every stream has a member.
+        """Also return partial results, in which some streams have no row.
 
         Args:
-            at_least: The least number of members of a result.
+            at_least: The smallest number of rows in a result.
 
         Example:
             >>> from streamshed import join
@@ -234,11 +235,11 @@ time='ts')
         return self._with(at_least=least)
 
     def in_order(self, *streams: str, strictly: bool = False) -> Join:
-        """Make only results whose members come in this order of time.
+        """Return only results whose rows are in this order of time.
 
         Args:
-            streams: Two or more streams, the earliest first. Equal times are in order.
-            strictly: Whether equal times are not.
+            streams: Two or more streams, the earliest first.
+            strictly: Whether times must differ. By default, equal times are in order.
 
         Example:
             >>> from streamshed import join
@@ -264,12 +265,12 @@ time='ts')
         most: str | timedelta | int,
         /,
     ) -> Join:
-        """Make only results in which two members are this far apart in time.
+        """Return only results in which the rows of two streams are this far apart in time.
 
         Args:
             later: A stream.
             earlier: Another stream.
-            least: How much later than the member of `earlier` that of `later` must be; negative
+            least: How much later than the row of `earlier` the row of `later` must be; negative
                 if it may be earlier, as in `"-5 minutes"`.
             most: How much later it may be. The windows of `.within` apply as well.
 
@@ -292,11 +293,11 @@ time='ts')
         return self._with(intervals=(*others, said))
 
     def unmatched(self, *streams: str) -> Join:
-        """Also return the rows of these streams that have no match: outer joins.
+        """Also return the rows of these streams that have no match: an outer join.
 
-        A row that was never a member of a result is returned once, when its window closes, with
-        nulls for the other streams. The column `certain` is false if a row that could have matched
-        it, or the row itself, was shed.
+        A row that was in no result is returned once, when its window closes, with nulls for the
+        other streams. The column `certain` is false if a row that could have matched it, or the row
+        itself, was shed.
 
         Args:
             streams: The streams, which need time windows. In a join of two streams, naming the
@@ -326,13 +327,14 @@ time='ts')
         return self._with(unmatched=tuple(s for s in self._spec.streams if s in named))
 
     def first(self, *, per: str, last_touch: bool = False) -> Join:
-        """Make only the first result of each key, or of each row of a stream.
+        """Return only the first result of each key, or of each row of a stream.
 
         Args:
-            per: `"key"` for one result per key, the earliest, until all its members have left
-                their windows; or a stream, each row of which is in one result at most.
-            last_touch: With a stream: instead of the earliest result, take the latest row of each
-                other stream that is no later.
+            per: `"key"` for one result per key: the key makes another result only after all rows of
+                the first have left their windows. Or a stream: each of its rows is in at most one
+                result.
+            last_touch: With a stream: instead of the earliest result, the one with the latest row
+                of each other stream that is not after the row.
 
         Example:
             >>> from streamshed import join
@@ -355,13 +357,13 @@ time='ts')
         return self._with(first=First(per, bool(last_touch)))
 
     def factorised(self, wanted: bool = True, /) -> Join:
-        """Make one output for all results of a row: its partners, not their combinations.
+        """Return one output per arriving row, with its matches instead of their combinations.
 
-        An output has a list of members for each stream. It stands for all results that have one
-        member of each list. `ledger` counts these results.
+        An output has a list of rows for each stream. It stands for all results that take one row
+        from each list. The ledger counts these results.
 
         Args:
-            wanted: Whether to; with `False` results are made one by one, as without the method.
+            wanted: `False` returns results one by one, as without this method.
 
         Example:
             >>> from streamshed import join
@@ -385,14 +387,14 @@ time='ts')
         return tuple(streams)
 
     def through(self, relation: Any, /, **columns: str | list[str] | tuple[str, ...]) -> Join:
-        """Join the streams through a relation, each with some of its columns.
+        """Join the streams through a relation: rows match if a row of it connects them.
 
         Args:
-            relation: The relation: its rows, of any kind that `replay` takes, or a description of
-                them by `streamshed.relation`, which says when they are valid.
-            columns: For every stream the column of the relation, or a list of them, that equals
-                the stream's key. The key is the column that `.on` names, or else the stream's
-                column of the same name.
+            relation: The rows of the relation, in any form that `replay` takes; or what
+                `streamshed.relation` returns, which also says when rows are valid.
+            columns: For every stream, the column of the relation, or a list of columns, that equals
+                the key of the stream. The key is the column that `.on` names, or else the column of
+                the stream that has the same name.
 
         Example:
             >>> import pyarrow as pa
@@ -415,7 +417,7 @@ time='ts')
         return self._with(through_relation=said)
 
     def weigh(self, *, column: str | Mapping[str, str]) -> Join:
-        """Set the importance of rows; a result is as important as its least important member.
+        """Set the importance of rows; a result is as important as its least important row.
 
         Args:
             column: The column that holds a row's importance, a number of 0 or more, or a mapping
@@ -432,7 +434,7 @@ time='ts')
         return self._with(weights=weights)
 
     def select(self, *columns: str) -> Join:
-        """Choose the columns of results; the join neither keeps nor moves the others.
+        """Choose the columns of results; the join does not store or shuffle the others.
 
         Args:
             columns: Each a stream and a column, as in `"clicks.price"`, or a stream for all of its
@@ -462,19 +464,20 @@ time='ts')
         """Aggregate a column of the results in windows of time, instead of returning results.
 
         `replay` then returns the aggregates as its table, and `stream` as its DataFrame. There is a
-        row for each window (begin, end], with the number of results made; and `count`, `sum`,
-        `average` and quantiles of all results, corrected for what was shed as far as that is
-        estimated. Each has the bounds of a 95 % interval, which are null where nothing is known.
+        row for each window (begin, end], with the number of results made (`results`). `count` and
+        `sum` estimate those of all results, also of missed ones; the average and the quantiles
+        weight each result by the number of results that it stands for. Each has the bounds of a
+        95 % interval, or nulls if they are not known.
 
         Args:
             column: The column, as in `"clicks.price"`; with `join(by=...)` `"members.price"`, where
-                each member of a result counts for itself. Nulls are left out.
+                each row of a result counts separately. Nulls are left out.
             over: The length of a window.
             every: The distance between the ends of two windows, which are multiples of it; `over`
                 by default.
             quantiles: Which quantiles to compute, each from 0 to 1.
-            wait: On Spark, how far a result may be behind the newest one; by default as far as
-                windows and `late` allow. Replay does not wait.
+            wait: On Spark, how far a result may be behind the newest result; by default the longest
+                window plus `late`. Replay does not wait.
 
         Example:
             >>> import pyarrow as pa, streamshed as ss
@@ -494,11 +497,11 @@ time='ts')
         )
 
     def seed(self, n: int) -> Join:
-        """Seed the random numbers and the hash of keys: runs of the same seed are the same.
+        """Seed the random numbers and the hash of keys; the same seed gives the same results.
 
-        If keys come from people you do not trust, keep from them what the hash depends on, by a
-        seed of your own or a secret in the environment variable `STREAMSHED_SECRET`: otherwise they
-        can make many keys of one hash, which slow the join down.
+        If keys come from senders you do not trust, keep the seed secret, or set the environment
+        variable `STREAMSHED_SECRET`: otherwise they can make many keys with the same hash, which
+        slows the join down.
 
         Args:
             n: A number from 0 to 2**64 - 1; 0 by default.

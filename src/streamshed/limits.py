@@ -1,4 +1,4 @@
-"""What a join may hold and do: budgets and policies, the disk, queues and throttles."""
+"""The limits of a join: budgets and policies, spilling, queues and throttles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Limited(Running):
-    """The methods of a join that say what it may hold and do, and what to do with the rest."""
+    """The methods of a join that limit its memory and its work."""
 
     def keep(
         self,
@@ -31,15 +31,15 @@ class Limited(Running):
         total: int | None = None,
         memory: str | int | None = None,
     ) -> Self:
-        """Set the budget: the most that the join may hold, in rows or in bytes.
+        """Set the budget: the most rows or bytes that the join may store.
 
         Args:
             rows: The most rows that the window of each stream may hold, or a mapping from streams
-                to such numbers; streams not named are not bounded.
+                to such numbers; streams not named are not limited.
             total: Or the most rows that all windows together may hold.
             memory: Or the most bytes that all windows together may take, such as `"500 MB"`: the
-                rows, what the join keeps of each, and its tables. Policies then rank rows by what
-                they promise for each byte.
+                rows, the join's own bytes for each row, and its tables. Policies then rank rows by
+                expected results per byte.
 
         Example:
             >>> from streamshed import join
@@ -69,10 +69,10 @@ class Limited(Running):
     def shed(
         self, policy: str | Policy | None = None, *, column: str | Mapping[str, str] | None = None
     ) -> Self:
-        """Choose the policy that evicts rows when a window is full; the default is `density`.
+        """Choose the policy that evicts rows when the budget is full; the default is `density`.
 
-        `density` ranks the keys that streams share, or the facts of a relation. By equalities
-        between pairs, where there are none, it is `sketch`, and by a condition `oldest`.
+        For equalities between pairs of streams the default is `sketch`, and for conditions
+        `oldest`, because `density` ranks keys that all streams share, or facts of a relation.
 
         Args:
             policy: The name of a policy, or an instance from `streamshed.policies`.
@@ -113,16 +113,16 @@ class Limited(Running):
     def spill(
         self, *, to: str | os.PathLike[str], deadline: str | timedelta | int | None = None
     ) -> Self:
-        """Write rows to disk when memory is full, instead of shedding them.
+        """Write rows to disk when the budget is full, instead of shedding them.
 
         Rows are partitioned by the hash of their key. When the budget of `keep` is full, whole
         partitions go to disk, with the rows of all streams, and are joined later.
 
         Args:
-            to: The folder for the files. Each run makes a folder of its own there, and removes it
-                at the end. On Spark it is on a disk of each executor.
-            deadline: How long after its time, in the join's own time, a result may still be made;
-                rows on disk that would make later results are shed.
+            to: The folder for the files. Each run creates its own folder there, and removes it at
+                the end. On Spark it is on a disk of each executor.
+            deadline: The longest delay of a result, in event time; rows on disk that would make
+                later results are shed.
 
         Example:
             >>> from streamshed import join
@@ -141,18 +141,18 @@ class Limited(Running):
         return self._with(spilled=Spill(str(folder), until))
 
     def queue(self, *, rows: int, per: Literal["join", "stream"] = "join") -> Self:
-        """Set how many rows may wait that arrive faster than the join takes them; see `throttle`.
+        """Let rows that arrive faster than the join processes them wait; use with `throttle`.
 
-        With `throttle(rows_per_second=…)` rows are taken at that rate. With a throttle by work a
-        row is taken when the work for those before it is done, and what it is compared with is
-        decided then, not when it arrives.
+        With `throttle(rows_per_second=…)`, the join takes rows from the queue at that rate. With a
+        throttle by work, it takes a row when the work for the rows before it is done, and only then
+        chooses what to compare the row with.
 
         Args:
             rows: The most rows that may wait. If there are more, the queue sheds the one that the
-                policy ranks lowest, or any at random if the policy is `random` or makes a sample.
-            per: `"stream"` gives each stream a queue of so many rows, and lets the streams take
-                turns, which is not the order of time: allow for that with `within(…, late=…)`.
-                (With a throttle by work they take no turns.) `"join"` lets all share one.
+                policy ranks lowest, or a random one if the policy is `random` or makes a sample.
+            per: `"join"` gives all streams one queue. `"stream"` gives each stream a queue of this
+                length, and the streams take turns, which is not the order of time: allow for that
+                with `within(…, late=…)`. (With a throttle by work they do not take turns.)
 
         Example:
             >>> from streamshed import join
@@ -183,28 +183,29 @@ class Limited(Running):
         conserve: bool = False,
         rule: Literal["work", "paper"] = "work",
     ) -> Self:
-        """Limit the work of a join, or the rows it takes; give one of the first four arguments.
+        """Limit the work of a join, or its rows per second; give one of the first four arguments.
 
-        If there is more work than allowed, an arriving row is compared only with those parts of the
-        windows where most results are found (GrubJoin). Rows that arrive faster than the join takes
-        them wait in a `queue`.
+        If there is more work than allowed, an arriving row is compared only with the parts of the
+        windows that produce the most results (GrubJoin). With `rows_per_second`, other rows wait in
+        a `queue`.
 
         Args:
-            what: `"keep up"`, for live data: a batch takes no longer than its rows take to come.
-            comparisons_per_second: The most comparisons of rows per second of the join's time (per
-                unit of time, if times are integers); in a join by equal columns, the most rows
-                looked at and results made.
+            what: `"keep up"`, for live data: limits the work so that a batch takes no longer than
+                the time in which its rows arrived.
+            comparisons_per_second: The most comparisons of rows per second of event time (per unit
+                of time, if times are integers); in a join by equal columns, the most rows looked at
+                and results made.
             cpu: The share of a core that the join may use; on Spark, that each shard may use.
-            rows_per_second: The most rows of all streams together that the join takes in a second.
-                The arguments below do not apply to it.
+            rows_per_second: The most rows of all streams together that the join processes per
+                second. The arguments below do not apply to it.
             every: How often the join chooses again which parts of the windows to search.
             part: The length of the parts into which windows are cut; a tenth of each window by
                 default.
             boost: Maximum growth of the work per adaptation.
             sample: The share of arriving rows from which the join learns where results are found.
             buffer: How many rows of each stream may wait while others are processed; more are
-                dropped. It does not apply with a `queue`, where rows really wait.
-            dropping: Drop rows at random instead, at the best rates: the baseline.
+                dropped. With a `queue`, its length applies instead.
+            dropping: Drop arriving rows at random instead, at the best rates: the paper's baseline.
             conserve: Also evict stored rows that no arriving row will be compared with.
             rule: How the share of the full work is adapted: `"work"` compares the work done with
                 the work allowed, `"paper"` only looks at the rows processed in time (GrubJoin,
@@ -262,14 +263,14 @@ class Limited(Running):
         return self._with(throttled=throttle)
 
     def estimate(self, *, rate: float | None = None) -> Self:
-        """Set how many keys the join follows to estimate the results that shedding costs.
+        """Set how many keys the join samples to estimate the results that shedding costs.
 
         Args:
-            rate: The smallest share of the keys (of the rows, where streams share no key) to
-                follow. The join starts by following all of them and continues with those that make
-                most results. With 1, missed results are known exactly; with 0, nothing is
-                estimated. By default, as many as fit into about 5 % of the memory of the rows kept,
-                or a few hundred kilobytes.
+            rate: The smallest share of the keys (of the rows, if streams share no key) to sample.
+                The join starts with all of them, and continues with those that make the most
+                results. With 1, missed results are known exactly; with 0, nothing is estimated. By
+                default, as many as fit into about 5 % of the memory of the stored rows, or into a
+                few hundred kilobytes.
 
         Example:
             >>> from streamshed import join

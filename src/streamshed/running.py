@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 class Running:
     """The methods of a join that run it.
 
-    Runtimes are imported by name when they are called: they stand above the join, and bring Arrow,
-    the compiler or Spark along.
+    They import runtimes by name when they are called: runtimes are in a layer above the join, and
+    import Arrow, the compiler or Spark.
     """
 
     _spec: Spec
 
     def plan(self, schemas: Mapping[str, pa.Schema]) -> Plan:
-        """Check the join against the schemas of its inputs, and resolve it to plain numbers.
+        """Check the join against the schemas of its inputs without running it.
 
         Args:
             schemas: The schema of every stream; with `join(by=...)`, that of the one input, under
                 any name.
+
+        Returns:
+            The plan, with durations and budgets as numbers.
 
         Example:
             >>> import pyarrow as pa
@@ -56,7 +59,7 @@ class Running:
     def explain(
         self, data: Any = None, /, *more: Any, shards: int = 1, **streams: Any
     ) -> Explanation:
-        """Describe how the join will run, and what it will cost in memory; nothing is run.
+        """Describe how the join will run, and how much memory it will need, without running it.
 
         Args:
             data: The schema or the input of the one stream, with `join(by=...)`; or a mapping from
@@ -90,7 +93,7 @@ class Running:
         shards: int | None = None,
         **streams: Any,
     ) -> Replay:
-        """Run the join in this process over whole inputs, and gather its results.
+        """Run the join in this process over whole inputs, and return all its results.
 
         An input is an Arrow table, record batch or reader, a pandas or Polars frame, a DuckDB
         relation, the path of a Parquet file, an iterator of record batches, or a Spark DataFrame
@@ -102,8 +105,8 @@ class Running:
             order: `"time"` sorts the rows of tables and frames by time; `"arrival"` takes them as
                 they stand, so that rows may come late. Readers, iterators and Parquet files are
                 always read as they stand.
-            shards: The number of shards, 1 by default: each runs in a thread of its own with its
-                part of the budget, and makes what a shard makes on Spark.
+            shards: The number of shards, 1 by default. Each runs in its own thread with its part of
+                the budget, and makes the results that a shard makes on Spark.
             streams: Or the input of each stream.
         """
         given = named_inputs(self._spec, data, more, streams, "replay")
@@ -145,7 +148,7 @@ class Running:
         shards: int | None = None,
         **streams: Any,
     ) -> Ledger:
-        """Run the join in this process without building its results; the ledger counts them.
+        """Run the join in this process without building its results, and return the ledger.
 
         Args:
             data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
@@ -172,19 +175,19 @@ class Running:
         order: Literal["time", "arrival"] = "time",
         **streams: Any,
     ) -> Tuning:
-        """Try policies and budgets on an archive, and recommend the smallest for a recall.
+        """Try policies and budgets on an archive, and recommend the smallest budget for a recall.
 
         Args:
             data: The one input, with `join(by=...)`; or a mapping from streams to inputs.
             more: Not allowed; name several inputs.
             recall: The share of all results that you want.
-            policies: The policies to try; by default up to five that fit the join.
+            policies: The names of the policies to try; by default up to five that fit the join.
             budgets: The budgets to try, in rows of all streams together; by default six fractions
                 of the most rows that the join holds without a budget.
             sample: The share of the keys to replay; by default all, or as many as take about a
                 minute.
-            sampled: The share of all keys that the archive has, if it is itself a sample, as from
-                `streamshed sample`; budgets and memory are scaled to all keys.
+            sampled: The share of all keys that the archive contains, if it is itself a sample, such
+                as one by `streamshed sample`; budgets and memory are scaled to all keys.
             order: The order of the rows of tables and frames; see `replay`.
             streams: Or the input of each stream.
 
@@ -214,7 +217,7 @@ class Running:
 
         Args:
             schemas: The schema of every stream; with `join(by=...)`, that of the one input.
-            state: What `Session.snapshot` returned, to continue from there.
+            state: The bytes that `Session.snapshot` returned, to continue from there.
 
         Example:
             >>> import pyarrow as pa
@@ -258,11 +261,11 @@ class Running:
                 shard: a path that all executors can write to, or a URI (`s3://...`).
             rates: The relative rates of the streams, equal by default. Joins whose streams share no
                 key copy rows to several shards, and use the rates to copy as few as possible.
-            resume: A savepoint to start with, the folder that `streamshed savepoint` wrote. Give
-                the query a new checkpoint, and start its sources where those of the savepoint
-                stood. After the first batch, the query continues from its own checkpoint.
-            streams: Or the DataFrame of each stream. If others stream, a DataFrame that does not,
-                or what `table` returns, is a table whose rows match at any time.
+            resume: A savepoint to start with: the folder that `streamshed savepoint` wrote. Give
+                the query a new checkpoint, and start its sources at the positions in the savepoint.
+                After the first batch, the query continues from its own checkpoint.
+            streams: Or the DataFrame of each stream. If other inputs stream, a DataFrame that does
+                not stream is a static table, as by `table`: its rows match at any time.
         """
         given = _with_frames_as_tables(named_inputs(self._spec, data, more, streams, "stream"))
         runtime = importlib.import_module("streamshed.spark.streaming")
