@@ -1,4 +1,4 @@
-"""What makes rows of different streams belong together."""
+"""Shared keys, and conditions between two rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Columns = str | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SharedKey:
-    """One key, of one or more columns, that all members of a result have in common.
+    """One key, of one or more columns, that all rows of a result share.
 
     Example:
         >>> SharedKey.of(("k", "l"), {}, Names(("a", "b"), None)).columns_for("b")
@@ -123,7 +123,7 @@ def _key_column(said: object, what: str) -> str:
 
 @dataclass(frozen=True)
 class PairCondition:
-    """A condition that every two members of a result meet, of different streams each.
+    """A condition that every two rows of a result meet.
 
     Args:
         columns: The columns that are compared, for each stream.
@@ -156,7 +156,7 @@ class PairCondition:
 
 @dataclass(frozen=True)
 class Near(PairCondition):
-    """The numbers of two members are no farther apart than a distance."""
+    """The numbers of two rows differ by at most a distance."""
 
     distance: float
 
@@ -168,7 +168,7 @@ class Near(PairCondition):
 
 @dataclass(frozen=True)
 class Cosine(PairCondition):
-    """The cosine of the angle between two members' vectors is at least so much."""
+    """The cosine of the angle between the vectors of two rows has a minimum."""
 
     at_least: float
 
@@ -180,7 +180,7 @@ class Cosine(PairCondition):
 
 @dataclass(frozen=True)
 class InnerProduct(PairCondition):
-    """The inner product of two members' vectors is at least so much."""
+    """The inner product of the vectors of two rows has a minimum."""
 
     at_least: float
 
@@ -192,7 +192,7 @@ class InnerProduct(PairCondition):
 
 @dataclass(frozen=True)
 class Where(PairCondition):
-    """A function of the user's says whether two members belong together."""
+    """A function of the user says whether two rows match."""
 
     function: Callable[[Any, Any], Any] = field(compare=False)
     code: tuple[str, ...] = field(init=False, repr=False)
@@ -209,11 +209,11 @@ class Where(PairCondition):
 
 
 def near(column: Columns, distance: float) -> Near:
-    """A condition: every two members of a result have numbers at most a distance apart.
+    """Match rows whose numbers differ by at most a distance.
 
     Args:
         column: The column with the numbers, or a mapping from streams to such columns.
-        distance: How far apart two numbers may be, 0 or more.
+        distance: The largest difference between two numbers, 0 or more.
 
     Example:
         >>> import streamshed as ss
@@ -227,12 +227,12 @@ def near(column: Columns, distance: float) -> Near:
 
 
 def cosine(column: Columns, *, at_least: float) -> Cosine:
-    """A condition: every two members of a result have vectors that point nearly the same way.
+    """Match rows whose vectors point in nearly the same direction.
 
     Args:
         column: The column with the vectors, lists of numbers of one length, or a mapping from
             streams to such columns.
-        at_least: The least cosine of the angle between two of them, from -1 to 1.
+        at_least: The smallest cosine of the angle between two vectors, from -1 to 1.
 
     Example:
         >>> import streamshed as ss
@@ -246,12 +246,12 @@ def cosine(column: Columns, *, at_least: float) -> Cosine:
 
 
 def inner_product(column: Columns, *, at_least: float) -> InnerProduct:
-    """A condition: every two members of a result have vectors with a large inner product.
+    """Match rows whose vectors have a large inner product.
 
     Args:
         column: The column with the vectors, lists of numbers of one length, or a mapping from
             streams to such columns.
-        at_least: The least inner product of two of them.
+        at_least: The smallest inner product of two vectors.
 
     Example:
         >>> import streamshed as ss
@@ -263,11 +263,11 @@ def inner_product(column: Columns, *, at_least: float) -> InnerProduct:
 
 
 def where(function: Callable[[Any, Any], Any], /, *columns: str) -> Where:
-    """A condition of one's own, which every two members of a result meet.
+    """Match rows by a function of your own.
 
     Args:
-        function: Says whether two members belong together. It is given both, in the order of the
-            join's streams, with the named columns as fields, and compiled by numba.
+        function: Returns whether two rows match. It gets both rows, in the order of the join's
+            streams, with the named columns as fields; numba compiles it.
         columns: The columns that the function uses, numbers or booleans; every stream has them.
 
     Example:

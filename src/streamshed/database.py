@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL, read as Arrow; and tables of changes, read on as they grow."""
+"""Tables of PostgreSQL, read as Arrow; and tables of changes, read as they grow."""
 
 from __future__ import annotations
 
@@ -137,15 +137,15 @@ def postgres(
     every: float = 1.0,
     patience: float = 10.0,
 ) -> Postgres:
-    """Name a table of PostgreSQL, as the rows of a relation or as its changes.
+    """Use a table of PostgreSQL as the rows of a relation, or as its changes.
 
     Args:
-        url: Of the database, as in `"postgresql://user@host:5432/name"`.
-        table: Its name, as in `"pairs"` or `"public.pairs"`.
+        url: The URL of the database, as in `"postgresql://user@host:5432/name"`.
+        table: The name of the table, as in `"pairs"` or `"public.pairs"`.
         version: A column that is larger in each row than in all rows added before, such as a
-            `bigserial`. The table is then one of changes, and is read on as it grows.
-        every: Seconds between two looks at such a table, at least.
-        patience: Seconds for which a database that cannot be reached is tried again.
+            `bigserial`. The table is then a table of changes, which is read as it grows.
+        every: The shortest time in seconds between two reads of such a table.
+        patience: How many seconds to retry if the database cannot be reached.
 
     Example:
         >>> from streamshed import postgres, relation

@@ -1,4 +1,4 @@
-"""Accounting: nothing is lost silently."""
+"""The ledger: accounts of every row, and of the results made and missed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VAGUE = 0.5
 
 @dataclass(frozen=True)
 class StreamLedger:
-    """The accounts of one stream: where its rows are, and why they left.
+    """The accounts of one stream: where its rows are, and why they were removed.
 
     Examples:
         >>> StreamLedger(arrived=3, stored=2, shed=1).balanced
@@ -47,7 +47,7 @@ class StreamLedger:
     unmatched: int = 0
     """Rows that `unmatched` returned."""
     uncertain: int = 0
-    """Those of them that might have had a match if nothing had been shed."""
+    """How many of these might have had a match without shedding."""
 
     @property
     def settled(self) -> int:
@@ -85,7 +85,7 @@ OTHERS = _Others()
 
 @dataclass(frozen=True)
 class Spilled:
-    """What a join has spilled to disk; times are in the join's own units."""
+    """What a join has spilled to disk; times are in the units of the time column."""
 
     rows: int = 0
     """Rows on disk now; the ledger counts them as stored."""
@@ -96,16 +96,16 @@ class Spilled:
     written: int = 0
     """Bytes written so far."""
     flushed: int = 0
-    """Partitions that went to disk so far, each as often as it did."""
+    """How many times a partition was written to disk."""
     revisited: int = 0
-    """Partitions that were read again, to be joined, each as often as it was."""
+    """How many times a partition was read again and joined."""
     results: int = 0
-    """Results made from disk, after their time."""
+    """Results made from disk, with a delay."""
     delay: float = 0.0
-    """How long after their time these were made, in the mean."""
+    """The mean delay of these results."""
     longest_delay: int = 0
     overtaken: int = 0
-    """Results of all that were emitted after one of a later time."""
+    """Results, of all, that were emitted after one of a later time."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The accounts of a join: where every row is or why it left, and the results made and missed.
+    """The accounts of a join: of every row, and of the results made and missed.
 
     Examples:
         >>> ledger = Ledger({"a": StreamLedger(arrived=1, stored=1)}, results=0)
@@ -134,50 +134,49 @@ class Ledger:
     streams: Mapping[Any, StreamLedger]
     results: int
     others: StreamLedger = StreamLedger()
-    """The accounts of streams that were forgotten: a column names the streams, and these have no
-    row left."""
+    """With `join(by=…)`: the accounts of streams that have no row left."""
     state_bytes: int = 0
     """Bytes of the join's state beyond the users' rows."""
     payload_bytes: int = 0
-    """Bytes of the users' rows that are kept."""
+    """Bytes of the users' rows that are stored."""
     held_bytes: int = 0
-    """Bytes that count against `keep(memory=…)` now: rows, what is kept of each, and tables."""
+    """Bytes that count against `keep(memory=…)` now: rows, bytes of the join for each, tables."""
     peak_bytes: int = 0
     """The largest value of `held_bytes` so far; the sum over shards."""
     missed: Estimate | None = None
-    """Results that shedding has cost so far; None if that is not estimated."""
+    """The results missed so far because of shedding; None if they are not estimated."""
     missed_lately: Estimate | None = None
-    """Those of the last minute, or of the last window where time is a plain number."""
+    """Those of the last minute, or of the last window if times are integers."""
     keys: Keys | None = None
-    """How many keys made a result, and how many would have; None if that is not estimated."""
+    """How many keys made a result, and how many would have; None if not estimated."""
     sample_rate: float = 0.0
-    """The part of all keys that is followed at least, to estimate what is missed."""
+    """The smallest share of the keys that is in the sample of the estimate."""
     sample_bytes: int = 0
-    """Bytes of the sample of rows that are followed, and of what is counted."""
+    """Bytes of the sample, and of its counters."""
     shed_by: Mapping[str, int] = field(default_factory=dict)
     """Rows shed by the policy, and by the throttle or the deadline where there is one."""
     importance: float | None = None
-    """The importance of all results together; None if they are not weighed."""
+    """The sum of the importance of all results; None without `weigh`."""
     relation_bytes: int = 0
     """Bytes of the relation through which streams are joined: its rows and its index."""
     comparisons: int | None = None
-    """Comparisons of rows, where streams are joined by a condition between any two rows; in other
-    joins whose work is bounded the rows looked up and looked at, and the results."""
+    """In joins by a condition between two rows, the comparisons of rows; in other joins with a
+    throttle, the rows looked up and looked at, and the results."""
     throttle: float | None = None
-    """The part of the full join that is done at present, where its work is bounded."""
+    """With a throttle: the share of the full work that the join does at present."""
     capacity: float | None = None
-    """The comparisons that it may make in a second of its time at present; None if that is not
-    bounded, or not known yet."""
+    """With a throttle: the comparisons per second that it allows at present; None if not known
+    yet."""
     harvest: float | None = None
-    """The part of a window that a row goes through at present, in the mean over pairs of streams,
-    where the work is bounded."""
+    """With a throttle: the share of a window that an arriving row is compared with at present, the
+    mean over pairs of streams."""
 
     spilled: Spilled | None = None
-    """What is on disk, where rows are spilled."""
+    """With `spill`: what is on disk, and the results from it."""
 
     @property
     def recall(self) -> Share | None:
-        """The part of all results that was made; None if missed results are not estimated."""
+        """The share of the exact results that was made; None if missed ones are not estimated."""
         return None if self.missed is None else part_made(self.results, self.missed)
 
     @property

@@ -1,4 +1,4 @@
-"""Relations through which streams are joined: facts, each valid from one time up to another."""
+"""Relations through which streams are joined: facts, each valid from a begin to an end."""
 
 from __future__ import annotations
 
@@ -220,26 +220,27 @@ def relation(
     refresh: str | timedelta | None = None,
     versions: str | None = None,
 ) -> Relation:
-    """Describe a relation through which streams are to be joined.
+    """Describe a relation, through which `Join.through` joins streams.
 
     Args:
         data: Its rows: an Arrow table, record batch or reader, a pandas, Polars or Spark frame, a
-            DuckDB relation, the path of a Parquet file, or a table by `postgres`. None if all of
-            them come by changes.
+            DuckDB relation, the path of a Parquet file, or a table by `postgres`. None if all rows
+            come by changes.
         name: The column of results that holds the row of the relation.
-        begin: The column that says from when on a row is valid; `"begin"` if there is such a one.
-            Without it, and where it is null, a row is valid from the beginning.
-        end: The column that says up to when, that time excluded; `"end"` if there is such a one.
-            Without it, and where it is null, a row is valid for ever.
-        changes: Rows that are inserted and deleted in the course of time, in the order of their
-            times; of the same kinds as `data`, or a table by `postgres` that is read as it grows.
-        time: The column of the changes that says when.
-        change: The column of the changes that says what: `"insert"` or `"delete"`.
-        refresh: How often `data` is read anew, as in `"1 minute"`, on Spark and in sessions; rows
-            that came before match the new facts too. Replay reads it once.
-        versions: A folder, a path or a URI (`s3://…`), of this query alone, where the driver of
-            Spark keeps what it has read: a batch that is done again after a restart then has the
-            same facts as before.
+        begin: The column with the time from which a row is valid; by default the column `begin`, if
+            there is one. Without it, or if it is null, a row is valid from the start.
+        end: The column with the time from which a row is no longer valid; by default the column
+            `end`, if there is one. Without it, or if it is null, a row stays valid.
+        changes: Inserted and deleted rows, in the order of their times: the same kinds of data as
+            `data`, a Spark DataFrame that streams, or a table by `postgres` that is read as it
+            grows.
+        time: The column of the changes with their time.
+        change: The column of the changes with their kind: `"insert"` or `"delete"`.
+        refresh: How often `data` is read again, as in `"1 minute"`, on Spark and in sessions;
+            stored rows match the new facts too. Replay reads it once.
+        versions: A folder for this query alone, a path or a URI (`s3://…`), where the Spark driver
+            keeps what it has read: a batch that is repeated after a restart then sees the same
+            facts as before.
 
     Example:
         >>> import pyarrow as pa
@@ -268,14 +269,14 @@ def relation(
 def table(
     data: Any, *, refresh: str | timedelta | None = None, versions: str | None = None
 ) -> Table:
-    """Give a table as one input among streams: its rows match at any time, and never leave.
+    """Use a static table as one input of a join: its rows match at any time and never expire.
 
     Args:
-        data: Its rows, of any kind that `relation` takes, or a function that returns them. On Spark
-            a DataFrame that does not stream is such a table by itself, if others do.
-        refresh: How often the rows are read anew, as in `"1 hour"`, on Spark and in sessions; rows
-            that came before match the new ones too. Replay reads them once.
-        versions: A folder for the rows that the driver of Spark has read; see `relation`.
+        data: Its rows, of any kind that `relation` takes, or a function that returns them. On
+            Spark, a DataFrame that does not stream is such a table if other inputs stream.
+        refresh: How often the rows are read again, as in `"1 hour"`, on Spark and in sessions;
+            stored rows match the new ones too. Replay reads them once.
+        versions: A folder for the rows that the Spark driver has read; see `relation`.
 
     Example:
         >>> import pyarrow as pa, streamshed as ss

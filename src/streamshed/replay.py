@@ -56,13 +56,13 @@ class LateRowsWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay has made.
+    """The results of a replay.
 
     Attributes:
-        table: the results: one struct column for each stream, as far as selected, and `time`, that
-            of the newest member; or, of a join that aggregates, its aggregates.
-        ledger: what became of every row.
-        late: for each input the rows that came too late, with the columns that the join needs.
+        table: the results as an Arrow table, with a struct column for each selected stream, and
+            `time`, the time of the newest row; for a join that aggregates, its aggregates.
+        ledger: the accounts of all rows.
+        late: for each input the rows that were too late, with the columns that the join needs.
     """
 
     table: pa.Table

@@ -256,7 +256,8 @@ class Running:
         Args:
             data: The one DataFrame, with `join(by=...)`; or a mapping from streams to DataFrames.
             more: Not allowed; name several DataFrames.
-            shards: The number of shards; by default `spark.sql.shuffle.partitions`, but at most 16.
+            shards: The number of shards; by default `spark.sql.shuffle.partitions`, but at most 16,
+                and 1 for row windows and for streams that match different columns of a relation.
             late_to: A folder for the rows that come too late, one Parquet file for each batch and
                 shard: a path that all executors can write to, or a URI (`s3://...`).
             rates: The relative rates of the streams, equal by default. Joins whose streams share no

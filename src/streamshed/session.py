@@ -1,4 +1,4 @@
-"""The runtime for live data in this process: rows are pushed, results come back."""
+"""The runtime for live data in this process: push rows, get results."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ logger = logging.getLogger("streamshed")
 
 
 class Session:
-    """A join that is running in this process; made by `Join.open`.
+    """A join that is running in this process; `Join.open` creates it.
 
-    Push rows as they come, and take the results. `snapshot` returns the whole state as bytes:
-    `Join.open(schemas, state=...)` continues from there, in another process or after a crash, as if
-    nothing had happened. Push the rows that came after the snapshot again.
+    Push rows as they come; `push` returns the results. `snapshot` returns the whole state as bytes:
+    `Join.open(schemas, state=...)` continues from there, in another process or after a crash. Then
+    push the rows that came after the snapshot again.
 
     Example:
         >>> import pyarrow as pa
@@ -116,7 +116,7 @@ class Session:
         return self._results(operator, operator.process(merged(parts)))
 
     def finish(self) -> pa.Table:
-        """End the input: return results that wait on disk (`spill`), and rows without a match."""
+        """End the input, and return results that still wait: on disk (`spill`), or unmatched."""
         operator = self._running()
         made = self._results(operator, operator.finish())
         self._referred = False
@@ -125,7 +125,7 @@ class Session:
 
     @property
     def late(self) -> Mapping[str, pa.Table]:
-        """The rows of the last `push` that came too late, by input."""
+        """The rows of the last `push` that were too late, by input."""
         return {name: pa.Table.from_batches(rows) for name, rows in self._late.items()}
 
     @property

@@ -31,7 +31,7 @@ def queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
 
 @hook
 def admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
-    """Whether a newcomer of a stream may take somebody's place in a full pool.
+    """Whether a newcomer of a stream may replace a row of a full pool.
 
     Its key is in the key table already, with the rows that are stored; there may be none.
     """
@@ -40,7 +40,10 @@ def admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-unt
 
 @hook
 def victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
-    """The row that leaves a full pool for the newcomer of the given arrival number."""
+    """The row that leaves a full pool for the newcomer of the given arrival number.
+
+    It must be a row of the pool: nothing checks it, and another number crashes the process.
+    """
     return -1
 
 

@@ -53,18 +53,18 @@ def serve(
     host: str = "127.0.0.1",
     token: str | None = None,
 ) -> Page:
-    """Show running queries on a page, until it is closed.
+    """Serve a web page that shows running queries.
 
-    The page has rates, memory against the budget, what was shed, late or filtered, recall with its
-    interval, how far the query is behind its source, and the times of batches; at `/metrics` the
-    same figures stand for Prometheus. It never has the contents of rows, and changes nothing.
+    The page has rates, memory and the budget, rows shed, late or filtered, recall with its
+    interval, how far the query is behind its source, and the times of batches; `/metrics` has the
+    same figures for Prometheus. It never shows the contents of rows, and changes nothing.
 
     Args:
         queries: the query that `.writeStream….start()` returned, or several.
-        port: to listen at; 0 for any that is free.
-        host: the address to listen at. By default only this machine can look.
-        token: what a browser must know (`?token=…`), and Prometheus must send as a bearer token. If
-            others than this machine can look, and none is given, one is drawn; `.url` has it.
+        port: the port to listen on; 0 for any free port.
+        host: the address to listen on. By default only this machine can connect.
+        token: the token that a browser must send (`?token=…`), and Prometheus as a bearer token. If
+            other machines can connect and you give none, a random one is made; `.url` has it.
 
     Returns:
         The page; `.url` is its address, and `.close()` ends it.

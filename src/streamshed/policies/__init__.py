@@ -1,4 +1,4 @@
-"""Who leaves when a window is full: one file for each policy."""
+"""Policies: which rows to evict when the budget is full; one file for each."""
 
 from __future__ import annotations
 

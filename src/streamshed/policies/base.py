@@ -1,4 +1,4 @@
-"""What a policy is: a small frozen description, a state of arrays, and a few hooks."""
+"""The base class of policies: a frozen description, a state of arrays, and a few hooks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class NoState(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """A rule that says who leaves when a window is full.
+    """A rule that chooses which row to evict when the budget is full.
 
-    A subclass names itself, lays out the arrays that it needs, and implements some of the hooks of
-    `streamshed.kernels.hooks` for its class of state.
+    A subclass has a name, a `layout` of the arrays that it needs, and kernels that implement some
+    of the hooks of `streamshed.kernels.hooks` for its class of state.
     """
 
     name: ClassVar[str]
     state: ClassVar[type] = NoState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "none"
-    """What the hook `mark` says of a row: nothing, the same always, or what may change."""
+    """Whether the hook `mark` returns nothing for a row, a fixed value, or one that may change."""
 
     @property
     def makes_sample(self) -> bool:
-        """Whether what is kept is to be a sample: all that wait in a queue are equal then."""
+        """Whether the stored rows are to be a sample; then all rows in a queue rank equal."""
         return False
 
     def check(self, plan: Plan) -> None:
@@ -43,11 +43,11 @@ class Policy:
         return {}
 
     def prepare(self, state: Any, plan: Plan) -> None:
-        """Write into a new state what the rule was told."""
+        """Write the parameters of the policy into a new state."""
 
 
 @dataclass(frozen=True)
 class Exact(Policy):
-    """Nothing is ever shed: for joins without a budget."""
+    """Sheds nothing: for joins without a budget."""
 
     name: ClassVar[str] = "exact"

@@ -1,4 +1,4 @@
-"""Keep the rows that the user values most."""
+"""Evict the rows with the lowest value of a column."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ColumnState(NamedTuple):
 
 @dataclass(frozen=True)
 class ByColumn(Policy):
-    """The row with the lowest value of a column leaves, or is refused when it is the newcomer.
+    """Evict the row with the lowest value of a column, or refuse the new row if it has the lowest.
 
     Args:
         column: one column name for all streams, or a mapping from stream to column name.

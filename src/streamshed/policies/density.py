@@ -1,4 +1,4 @@
-"""Shed the keys that promise the fewest results for the room they take."""
+"""Evict the keys that are expected to make the fewest results for the space they take."""
 
 from __future__ import annotations
 
@@ -85,12 +85,11 @@ class DensityState(NamedTuple):
 
 @dataclass(frozen=True)
 class Density(Policy):
-    """Rows leave whose keys promise the fewest results for the room that their rows take.
+    """Evict rows of the keys that are expected to make the fewest results for the space they take.
 
-    Whole keys are what is kept or shed: a row is of no use without its partners. What a key
-    promises is learned while the join runs, from all keys that came, shed or not: of keys that come
-    once to a stream by the streams that have it and by age; of others by how often they came of
-    late.
+    It keeps or evicts whole keys, because a row is of no use without its partners. It learns while
+    the join runs, from all keys, shed or not. For keys that come once to a stream, it learns by
+    their age and by the streams that have them; for other keys, by how often they came lately.
 
     Examples:
         >>> Density().name

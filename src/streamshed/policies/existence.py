@@ -1,4 +1,4 @@
-"""Existence patterns (Kwon, Lee, Kim 2010): who arrived where before me says what I am good for."""
+"""Evict rows by their existence pattern (Kwon, Lee, Kim 2010)."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class ExistenceState(NamedTuple):
 
 @dataclass(frozen=True)
 class Existence(Policy):
-    """Rows leave by how productive their existence pattern has been.
+    """Evict rows whose existence pattern has been least productive.
 
-    A row's pattern is the set of streams that held its key when it arrived. Rows whose pattern is
-    full have made their result and leave first; then those of the pattern with the fewest results
-    per row, oldest first.
+    The pattern of a row is the set of streams that held its key when it arrived. The policy first
+    evicts rows whose pattern is full, because they have made their result; then rows of the pattern
+    with the fewest results per row, the oldest first.
 
     Args:
-        completed: `"first"`: all rows of a key that has made a complete result leave first. By
-            default only the row that completed it does, whose pattern is full: definition 1 to the
-            letter. The paper's reason, that such a row "will not produce any more output tuples",
-            is as true of the others.
+        completed: `"first"` first evicts all rows of a key that has made a complete result. By
+            default, only the row that completed it goes first, whose pattern is full: definition 1
+            to the letter. The paper's reason, that such a row "will not produce any more output
+            tuples", also holds for the others.
 
     Examples:
         >>> Existence(completed="first").name

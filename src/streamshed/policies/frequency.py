@@ -1,4 +1,4 @@
-"""Shed the rarest value (Das, Gehrke, Riedewald 2003; Law and Zaniolo 2007)."""
+"""Evict the rows of the rarest key (Das, Gehrke, Riedewald 2003; Law and Zaniolo 2007)."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class FrequencyState(NamedTuple):
 
 @dataclass(frozen=True)
 class Frequency(ValuePolicy):
-    """A row leaves whose join value is the rarest.
+    """Evict a row whose key is the rarest.
 
     Args:
-        scope: `"join"`: in all windows together; `"window"`: in its own window alone (the tables
-            T_i of Kwon, Lee and Kim 2010, section 4). Where no value comes twice to a stream, all
-            rows of a window are then alike.
+        scope: `"join"` counts keys in all windows together; `"window"` in the row's own window (the
+            tables T_i of Kwon, Lee and Kim 2010, section 4). If no key comes twice to a stream, all
+            rows of a window then rank equal.
 
     Examples:
         >>> Frequency(scope="window")

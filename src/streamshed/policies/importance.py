@@ -66,18 +66,19 @@ class ImportanceState(NamedTuple):
 
 @dataclass(frozen=True)
 class Importance(Policy):
-    """The row of the lowest priority leaves, or is refused when it is the newcomer.
+    """Evict the row with the lowest priority, or refuse the new row if it has the lowest.
 
-    By default a row's priority is its importance (SIMP). Of equals the one of lower importance
-    leaves, then the one of fewer matches, then the oldest.
+    By default the priority of a row is its importance (SIMP). Among equals, the policy evicts the
+    one of lower importance, then the one with fewer matches, then the oldest.
 
     Args:
-        matches: `"at arrival"`: importance times the number of rows that it matched through the
-            relation when it arrived (SIMPPROB); `"now"`: times the number that it matches now
+        matches: `"at arrival"`: the priority is the importance times the number of rows that the
+            row matched when it arrived (SIMPPROB); `"now"`: times the number that it matches now
             (DIMPPROB).
-        gain_loss: α and β (DGL). A row begins as with `"at arrival"`. When a newcomer makes results
-            with it, it gains importance · matches now · lifetime left / α; for every unit of time
-            without, it loses β, down to 0. Units are seconds where times are timestamps.
+        gain_loss: α and β (DGL). A row begins as with `"at arrival"`. When an arriving row makes
+            results with it, it gains importance · matches now · lifetime left / α; for every unit
+            of time without results, it loses β, down to 0. The unit is a second if times are
+            timestamps.
 
     Examples:
         >>> Importance(matches="now").name

@@ -1,4 +1,4 @@
-"""Shed the oldest row."""
+"""Evict the oldest row."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from streamshed.policies.base import Policy
 
 
 class OldestState(NamedTuple):
-    """Nothing to remember: the lanes know who is oldest."""
+    """Empty: the lanes know which row is the oldest."""
 
     shape: int = 0
 
 
 @dataclass(frozen=True)
 class Oldest(Policy):
-    """The row that would expire first anyway leaves first.
+    """Evict the row that would expire first.
 
     Examples:
         >>> Oldest().name

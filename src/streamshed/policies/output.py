@@ -1,4 +1,4 @@
-"""Shed the value that has produced least (Srivastava and Widom 2004)."""
+"""Evict the rows of the key that has made the fewest results (Srivastava and Widom 2004)."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ class OutputState(NamedTuple):
 
 @dataclass(frozen=True)
 class Output(ValuePolicy):
-    """A row leaves whose join value has made the fewest results so far.
+    """Evict a row whose key has made the fewest results so far.
 
-    A value that leaves all windows is forgotten, or the table would grow with the domain.
+    The policy forgets a key that has left all windows; otherwise its table would grow with the
+    number of keys.
 
     Examples:
         >>> Output().name

@@ -76,16 +76,16 @@ class PairwiseState(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairwise(Policy):
-    """The row with the fewest partners in one other stream leaves, or the newcomer is refused.
+    """Evict the row with the fewest partners in one other stream, or refuse the new row.
 
-    The join is taken as a sequence of joins of two, in the order of the streams: a stream's partner
-    is the first of them that it shares an attribute with. A row stands by how often its values came
-    to that stream in the last tumbling window (BJoin; for two streams the policy Prob). What other
-    streams hold is disregarded.
+    The policy treats the join as a sequence of two-way joins, in the order of the streams: the
+    partner of a stream is the first stream that it shares an attribute with. It ranks a row by how
+    often its values came to that stream in the last tumbling window (BJoin; for two streams the
+    policy Prob). It ignores the other streams.
 
     Args:
-        life: whether this counts for the time that rows have left (Life).
-        queue: how rows stand that wait in a queue, as with `Sketch`: `"added"` or `"paper"`.
+        life: whether to multiply this by the time that the row has left in its window (Life).
+        queue: how to rank rows that wait in a queue, as with `Sketch`: `"added"` or `"paper"`.
 
     Examples:
         >>> Pairwise(life=True)

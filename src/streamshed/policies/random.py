@@ -1,4 +1,4 @@
-"""Shed a row at random: the baseline of every paper."""
+"""Evict a row at random: the baseline of every paper."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RandomState(NamedTuple):
 
 @dataclass(frozen=True)
 class Random(Policy):
-    """Every row of a full window is equally likely to leave.
+    """Evict a row that is drawn uniformly from the full window.
 
     Examples:
         >>> Random().name

@@ -52,9 +52,9 @@ class PromiseState(NamedTuple):
 
 @dataclass(frozen=True)
 class RelationDensity(Policy):
-    """What `shed("density")` is in joins through a relation.
+    """The policy `shed("density")` in joins through a relation.
 
-    A row leaves that promises the least importance for the time that it takes its place.
+    It evicts the row that is expected to add the least importance for the time that it is stored.
 
     Examples:
         >>> RelationDensity().name

@@ -80,22 +80,23 @@ class SketchState(NamedTuple):
 
 @dataclass(frozen=True)
 class Sketch(Policy):
-    """The row that is expected to make the fewest results leaves, or the newcomer is refused.
+    """Evict the row that is expected to make the fewest results, or refuse the new row.
 
-    How many results a row makes, its *productivity*, is estimated from sketches of all streams
-    (section 3): whatever the graph of equalities, not only from the streams that it is joined with
-    directly. The sketches are those of the last tumbling window.
+    The expected number of results of a row, its *productivity*, is estimated from sketches of all
+    streams (section 3), not only of the streams that it is joined with directly. The sketches are
+    those of the last tumbling window.
 
     Args:
-        objective: `"subset"`: as many results as can be (MSketch). `"sample"`: a random sample of
-            all results (MSketch_RS): the row leaves that has made the largest part of the results
-            expected of it.
-        aging: whether productivities count for the time that rows have left (MSketch*Age).
-        copies: of the sketches, of which the mean is taken (the paper's s1).
-        groups: of copies, of whose means the median is taken (s2).
-        queue: how rows stand that wait in a queue. `"added"`: by how many more results there are if
-            they are taken, from sketches of all rows that come; `"paper"`: by their productivity,
-            from sketches of the rows that were taken (algorithm 1 to the letter).
+        objective: `"subset"` keeps as many results as possible (MSketch). `"sample"` keeps a random
+            sample of all results (MSketch_RS): it evicts the row that has made the largest share of
+            the results expected of it.
+        aging: whether to multiply productivity by the time that the row has left in its window
+            (MSketch*Age).
+        copies: the number of copies of the sketches over which to take the mean (the paper's s1).
+        groups: the number of groups of copies; the median of their means is taken (s2).
+        queue: how to rank rows that wait in a queue. `"added"`: by the number of results that
+            taking the row adds, from sketches of all arriving rows; `"paper"`: by their
+            productivity, from sketches of the rows that were taken (algorithm 1 to the letter).
 
     Examples:
         >>> Sketch(objective="sample")

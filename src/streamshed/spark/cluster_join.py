@@ -67,18 +67,18 @@ def clustered(
     notes_to: str | None = None,
     late_to: str | None = None,
 ) -> DataFrame:
-    """The join of streams named by a column, in clusters; see `docs/meaning.md`.
+    """Join streams named by a column in clusters, one shard each; see docs/network.md.
 
     Args:
-        join: what to do: `join(by=…)` with time windows; each cluster has its part of a budget,
-            `.keep(total=…)`.
+        join: the join: `join(by=…)` with time windows, and perhaps `.keep(total=…)`, of which each
+            cluster gets an equal part.
         frame: the rows of all streams.
-        cluster: the column that says to which cluster a row belongs: a number from 0.
-        clusters: how many there are.
-        relevance: how each cluster learns which others its rows probe; all of them, unless said.
-        notes_to: a folder for what is learned, which all executors can read and write, and no
-            other query uses. It is needed where there is relevance.
-        late_to: a folder for rows that come too late.
+        cluster: the column with the number of a row's cluster, from 0.
+        clusters: the number of clusters.
+        relevance: how each cluster learns which others its rows probe; by default all of them.
+        notes_to: a folder for what the clusters learn, which all executors can read and write, and
+            no other query uses. Required with `relevance`.
+        late_to: a folder for rows that are too late.
     """
     spec = spec_of(join)
     late_to = None if late_to is None else checked_folder(late_to, "late_to")

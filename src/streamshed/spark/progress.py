@@ -81,9 +81,7 @@ def observed(
 
 
 def ledger(query: StreamingQuery) -> Ledger | None:
-    """The ledger of a running or finished query as of its last batch with data.
-
-    None while no batch is done.
+    """Return the ledger of a query as of its last batch with data; None before the first.
 
     Raises:
         InputError: the query has several joins, whose ledgers `ledgers` returns.
@@ -98,13 +96,14 @@ def ledger(query: StreamingQuery) -> Ledger | None:
 
 
 def ledgers(query: StreamingQuery) -> dict[str, Ledger]:
-    """The ledger of each join of a query as of its last batch with data, by the join's streams.
+    """Return the ledger of each join of a query as of its last batch with data, by its streams.
 
-    A join of the streams a and b is called `"a, b"`, and a second one of streams of the same names
-    `"a, b (2)"`, in the order in which `.stream()` was called. Empty while no batch is done.
+    The name of a join of the streams a and b is `"a, b"`; a second join of streams of the same
+    names is `"a, b (2)"`, in the order in which `.stream()` was called. Before the first batch, the
+    mapping is empty.
 
     Raises:
-        InputError: batches are done, and there are no accounts of a join in their progress.
+        InputError: the query has no join of Streamshed.
     """
     if not hasattr(query, "recentProgress"):
         raise InputError(
@@ -247,7 +246,7 @@ def _spilled(values: Mapping[str, Any]) -> Spilled | None:
 
 
 class LedgerListener(StreamingQueryListener):
-    """Logs the ledger of every query that joins with Streamshed, batch by batch.
+    """Logs the ledger of every query with a join of Streamshed after each batch.
 
     Ledgers go to the logger `streamshed.spark` as information, with the name of the query, or its
     id if it has no name. The listener warns when more than a few rows have come too late, and again

@@ -72,13 +72,12 @@ def stream(
     Args:
         spec: the join.
         data: the DataFrame of each stream.
-        shards: the number of parts in which the join is done; by default that of the partitions,
-            `spark.sql.shuffle.partitions`, and 16 at most, or 1 for streams that meet through a
-            relation.
-        late_to: a folder for rows that come too late, one Parquet file for each batch and shard:
-            a path that all executors can write to, or a URI (`s3://…`).
-        rates: how many rows of each stream come, relative to the others, where that decides how
-            rows are copied to shards; as many of each, unless said.
+        shards: the number of shards; by default `spark.sql.shuffle.partitions`, but at most 16, and
+            1 for row windows and for streams that match different columns of a relation.
+        late_to: a folder for rows that are too late, one Parquet file for each batch and shard: a
+            path that all executors can write to, or a URI (`s3://…`).
+        rates: the relative rates of the streams, equal by default, if the join copies rows to
+            several shards.
         resume: a savepoint whose rows the join begins with, if it has no checkpoint yet.
     """
     late_to = None if late_to is None else checked_folder(late_to, "late_to")

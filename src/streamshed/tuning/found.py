@@ -30,17 +30,18 @@ _BURST = 0.5
 
 @dataclass(frozen=True)
 class Cell:
-    """What one policy makes of one budget.
+    """A trial: one policy with one budget.
 
     Attributes:
-        policy: its name.
+        policy: the name of the policy.
         rows: the budget: rows of all streams together.
         nbytes: the memory of the join at that budget, with the columns of rows.
-        recall: the part of the results that was made, with its 95 % interval by parts of the
+        recall: the share of the results that was made, with a 95 % interval over parts of the
             archive; near the wanted recall the mean of several runs.
-        keys: the part of the keys with a result that have one; None if they are not counted.
-        seconds: the time of a core that it took.
-        halves: the recall earlier in the archive, and later.
+        keys: of the keys with a result in the exact join, the share with a result; None if keys
+            are not counted.
+        seconds: the processor time of the trial.
+        halves: the recall in an earlier and in a later part of the archive.
     """
 
     policy: str
@@ -60,18 +61,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What tuning has found; `print` shows it as a table.
+    """The trials of `Join.tune` and its recommendation; `print` shows them as a table.
 
     Attributes:
-        join: the join with the policy and the budget that are recommended.
-        wanted: the recall that was wanted.
-        best: the cell that is recommended; None if only the exact join reaches that recall.
-        cells: all that was tried.
-        rows: the most rows that the join holds without a budget.
+        join: the join with the recommended policy and budget.
+        wanted: the recall that you asked for.
+        best: the recommended trial; None if only the exact join reaches that recall.
+        cells: all trials.
+        rows: the most rows that the join stores without a budget.
         nbytes: the memory that it needs for them, with their columns.
-        results: how many results it makes.
-        sample: the part of the keys on which all this was tried.
-        burst: the part of the results that one part of the archive makes, the one with most.
+        results: how many results it makes without a budget.
+        sample: the share of the keys on which the trials ran.
+        burst: the largest share of the results that one of the parts of the archive makes.
     """
 
     join: Join
@@ -85,7 +86,7 @@ class Tuning:
     burst: float = 0.0
 
     def to_table(self) -> pa.Table:
-        """One row for each cell."""
+        """One row for each trial."""
 
         def part(share: Share | None, name: str) -> float | None:
             return None if share is None else getattr(share, name)
