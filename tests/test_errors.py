@@ -384,7 +384,7 @@ TIMES = ["column 'ts' of stream 'clicks'", "column 'ts' of stream 'orders'"]
         # worths
         (
             lambda: planned(WORTH, {"price": pa.string()}, {"price": pa.int8()}),
-            ["column 'price' of stream 'clicks'", "string", "worth", "cast it"],
+            ["column 'price' of stream 'clicks'", "string", "cannot rank rows", "cast it"],
         ),
         (
             lambda: planned(TOTAL, {"price": pa.date32()}, {"price": pa.int8()}),

@@ -184,7 +184,7 @@ def with_bounds(begin: list[Any], end: list[Any]) -> pa.Table:
         ),
         (
             with_bounds([0, 1, 5], [1, 2, 5]),
-            ["row 2", "from 5", "'begin'", "to 5", "'end'", "no time at all"],
+            ["row 2", "from 5", "'begin'", "to 5", "'end'", "end after it begins"],
         ),
         (
             PAIRS.set_column(0, "a", pa.array(["1", "2", "3"])),

@@ -96,7 +96,7 @@ def check_worth(columns: Sequence[Column], compete: bool) -> None:
     for column in columns:
         if not (_is_number(column.type) or _is_time(column.type)):
             raise InputError(
-                f"{column} is of type {column.type} and cannot say what a row is worth; cast it "
+                f"{column} is of type {column.type} and cannot rank rows; cast it "
                 "to a number, a timestamp, a date or a boolean"
             )
         if compete and _is_number(column.type) != _is_number(columns[0].type):
@@ -107,8 +107,7 @@ def check_importance(column: Column) -> None:
     """Refuse an importance that is no number."""
     if not _is_number(column.type) or is_a.is_boolean(column.type):
         raise InputError(
-            f"{column} is of type {column.type} and cannot say how important a row is; cast it to "
-            "a number"
+            f"{column} is of type {column.type} and cannot be an importance; cast it to a number"
         )
 
 
@@ -217,7 +216,9 @@ def key_family(column: Column) -> str:
         if belongs(kind):
             return family
     if is_a.is_floating(kind):
-        remedy = "equality of floats is a matter of luck; cast it to a decimal or an integer"
+        remedy = (
+            "floats are rarely exactly equal; cast it to a decimal or an integer, or use ss.near"
+        )
     elif is_a.is_nested(kind):
         remedy = "make the fields that identify a row columns of their own"
     else:

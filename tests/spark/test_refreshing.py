@@ -174,7 +174,7 @@ def test_only_the_last_poller_writes(tmp_path: Path) -> None:
 
 
 def test_a_version_that_is_kept_no_more_is_named() -> None:
-    with pytest.raises(ss.StateError, match=r"counted at 1970-01-01 00:00:01 UTC is kept no more"):
+    with pytest.raises(ss.StateError, match=r"in use at 1970-01-01 00:00:01 UTC has been removed"):
         Versions("token", 2_000_000).at(1_000_000)
 
 

@@ -27,17 +27,17 @@ def test_shards_are_in_partitions_of_their_own() -> None:
             Sharding(2, shards=2),
             Sharding(4, shards=1),
             r"made with shards=2, and now there are 1 \(spark\.sql\.shuffle\.partitions is 4\);"
-            r" give \.stream\(…, shards=2\), or take its rows along with streamshed savepoint",
+            r" give \.stream\(…, shards=2\), or move its rows to a new checkpoint: streamshed",
         ),
         (
             Sharding(2, shards=2),
             Sharding(3, shards=2),
-            r"made with spark\.sql\.shuffle\.partitions=2, and it is 3; set it to 2, or take",
+            r"made with spark\.sql\.shuffle\.partitions=2, and it is 3; set it to 2, or move",
         ),
         (
             Sharding(2, shards=2, cells=Cells(0, (), {}, "these")),
             Sharding(2, shards=2, cells=Cells(0, (), {}, "others")),
-            r"other rows or changes than .* 2 shards hold rows where .*; give the relation as it",
+            r"other rows or changes than .* 2 shards hold a row; give the relation as it",
         ),
     ],
 )

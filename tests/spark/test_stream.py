@@ -550,7 +550,7 @@ def test_another_number_of_shards_on_an_old_checkpoint(spark: SparkSession, file
     files.write([{"a": table((1, 3)), "b": table((2, 3))}])
     with pytest.raises(
         StreamingQueryException,
-        match=r"(?s)StateError: .*made with shards=2, and now there are 1 .*shards=2\), or take",
+        match=r"(?s)StateError: .*made with shards=2, and now there are 1 .*shards=2\), or move",
     ):
         files.run(spark, PAIR, shards=1)
 

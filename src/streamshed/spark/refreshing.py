@@ -67,9 +67,9 @@ class Versions:
         """
         if self.first is not None and moment < self.first:
             raise StateError(
-                f"the version of the relation that counted at {_written(moment)} is kept no more,"
-                f" the oldest is of {_written(self.first)}; a batch that began then cannot be done"
-                " again"
+                f"the version of the relation in use at {_written(moment)} has been removed, and"
+                f" the oldest left is of {_written(self.first)}; a batch that began then cannot be"
+                " repeated"
             )
         root = Path(SparkFiles.getRootDirectory())
         begun = [path.name for path in root.glob(f"{self.token}-since-*")]

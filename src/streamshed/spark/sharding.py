@@ -85,19 +85,19 @@ class Sharding:
         if shards != self.count:
             raise StateError(
                 f"the checkpoint was made with shards={shards}, and now there are {self.count}"
-                f" ({PARTITIONS} is {self.partitions}); give .stream(…, shards={shards}), or take"
-                " its rows along with streamshed savepoint and .stream(…, resume=…)"
+                f" ({PARTITIONS} is {self.partitions}); give .stream(…, shards={shards}), or move"
+                " its rows to a new checkpoint: streamshed savepoint, then .stream(…, resume=…)"
             )
         if partitions != self.partitions:
             raise StateError(
                 f"the checkpoint was made with {PARTITIONS}={partitions}, and it is"
-                f" {self.partitions}; set it to {partitions}, or take its rows along with"
-                " streamshed savepoint and .stream(…, resume=…)"
+                f" {self.partitions}; set it to {partitions}, or move its rows to a new checkpoint:"
+                " streamshed savepoint, then .stream(…, resume=…)"
             )
         raise StateError(
-            "the relation has other rows or changes than when the checkpoint was made, whose"
-            f" {shards} shards hold rows where the facts were then; give the relation as it was,"
-            " or start anew: with shards=1 it may be another after a restart"
+            "the relation has other rows or changes than when the checkpoint was made, and its"
+            f" facts decide which of the {shards} shards hold a row; give the relation as it was,"
+            " or start with a new checkpoint and shards=1: it may then change between runs"
         )
 
 

@@ -247,7 +247,7 @@ class Store:
             return self._opened(on_this_worker(plan), begin)
         except StateError as error:
             raise StateError(
-                f"{error}. With another window or more columns, a join can take the rows along:"
+                f"{error}. To change a window or add columns, move the rows to a new checkpoint:"
                 " streamshed savepoint, then .stream(…, resume=…)"
             ) from error
 

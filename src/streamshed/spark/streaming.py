@@ -134,7 +134,7 @@ def prepared(
         within_memory(part)  # to refuse here what no executor could hold
     if plan.throttle is not None and plan.throttle.wall and not frames[0].isStreaming:
         raise InputError(
-            ".throttle('keep up') is for rows that come as time goes by, and these do not stream;"
+            ".throttle('keep up') is for live data, and these inputs do not stream;"
             " read them with readStream, or give .throttle(cpu=…)"
         )
     if plan.queue is not None and not plan.queue.by_work and frames[0].isStreaming:

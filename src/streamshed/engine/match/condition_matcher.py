@@ -314,8 +314,8 @@ class ConditionMatcher(Matcher):
         stream = self.plan.streams[batch.stream[at]]
         said = ", ".join(f"{name}={batch.values[name][at]}" for name in stream.compared)
         return InputError(
-            f"stream {stream.name!r}: {self.plan.pairwise} has failed when a row with {said} was "
-            f"compared ({type(error).__name__}: {error}); let the function answer for all rows"
+            f"stream {stream.name!r}: {self.plan.pairwise} raised an error for a row with {said} "
+            f"({type(error).__name__}: {error}); let the function return True or False for all rows"
         )
 
     @property
@@ -458,13 +458,13 @@ def compiled(condition: Where, dtype: np.dtype[Any]) -> Any:
     except Exception as error:  # numba raises what it happens to meet
         names = dtype.names or ("column",)
         raise SpecError(
-            f"where(): the function {_name(function)} cannot be compiled for members with the "
+            f"where(): the function {_name(function)} cannot be compiled for rows with the "
             f"fields {', '.join(names)}: {_reason(error)}; read fields as in one.{names[0]}, and "
-            "use only what numba knows, see numba.pydata.org"
+            "use only what numba supports, see numba.pydata.org"
         ) from error
     if answer not in (numba.types.boolean, *numba.types.integer_domain):
         raise SpecError(
-            f"where(): the function {_name(function)} returns {answer} for two members; let it "
+            f"where(): the function {_name(function)} returns {answer} for two rows; let it "
             "return True or False in every case"
         )
     return jitted

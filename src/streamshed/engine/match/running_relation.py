@@ -198,8 +198,8 @@ class RunningRelation:
             raise InputError(
                 f"relation {name!r}: row {row:,} is valid from"
                 f" {rows.column(self.through.begin)[row]} in column {self.through.begin!r} to"
-                f" {rows.column(self.through.end)[row]} in column {self.through.end!r}, which is no"
-                " time at all; let it end after it begins, or leave it out"
+                f" {rows.column(self.through.end)[row]} in column {self.through.end!r}; let it end"
+                " after it begins, or leave it out"
             )
         return begin, end
 
