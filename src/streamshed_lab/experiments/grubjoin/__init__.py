@@ -6,7 +6,7 @@ correlation-aware CPU load shedding*. Where the paper is silent, this was decide
 * **Work** is counted in the join's own time, not in time on the paper's machine: in comparisons
   alone, or with what results and adaptations cost as well (`charged`; see
   `streamshed_lab.experiments.grubjoin.charging`). What can be done in a second is what the full
-  three-way, nonaligned join costs at 100 tuples a second, the rate at which the paper says that
+  three-way, nonaligned join costs at 100 rows a second, the rate at which the paper says that
   shedding begins. (In table II also the one at 75: said there to be the highest rate at which both
   operators perform around the same.)
 * **RandomDrop** thins the streams out before the join, at the statically best rates, knowing rates

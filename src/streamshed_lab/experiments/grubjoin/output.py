@@ -50,8 +50,8 @@ EVERY, PART = 5.0, 2.0
 SAME = 0.05
 """Of the output: improvements that differ by no more than this agree, however small they are."""
 TOP = 200.0
-"""Tuples a second at which figure 11 is taken to end: see there."""
-BEGINS = {"100 tuples/s": 100.0, "75 tuples/s": 75.0}
+"""Rows a second at which figure 11 is taken to end: see there."""
+BEGINS = {"100 rows/s": 100.0, "75 rows/s": 75.0}
 """The rate at which shedding begins: that of figure 11; or that of table II, said to be the
 highest at which both operators perform around the same."""
 KINDS = ALIGNED, NONALIGNED = ("aligned", "nonaligned")
@@ -73,7 +73,7 @@ PLAIN = {
     "buffers": "as they are",
     "charged": ALONE,
     "condition": "costs so much",
-    "shedding begins at": "100 tuples/s",
+    "shedding begins at": "100 rows/s",
     "sides": "double-sided",
     "selectivities": "up to 0.005",
     "brute force of": "undominated settings",
@@ -264,7 +264,7 @@ def figure_11(scale: Scale, report: Report) -> list[Claim]:
                 for kind, said in (("aligned", 0.65), ("nonaligned", 1.5))
             },
             "The gain grows with the rate, and which is the highest is not said. But the gain of "
-            "figure 12 at 200 tuples/s, with all else equal, is the 150 % that figure 11 reaches.",
+            "figure 12 at 200 rows/s, with all else equal, is the 150 % that figure 11 reaches.",
             QUARTER,
         ),
         judge(
@@ -457,7 +457,7 @@ def table_2(scale: Scale, report: Report) -> list[Claim]:
                 for at, how in read.items()
                 for times, gain in said.items()
             },
-            "With a cost of 1 there is nothing to shed at 75 tuples/s, wherever shedding begins. "
+            "With a cost of 1 there is nothing to shed at 75 rows/s, wherever shedding begins. "
             "That it begins there, and not at 100, was tried after the other had failed.",
             f"{QUARTER} Or by at most {SAME:.0%} of the output: 6 % are called around the same.",
         ),

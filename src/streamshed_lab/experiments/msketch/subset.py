@@ -48,8 +48,8 @@ OF_EACH, OF_ALL = "of each window", "of all windows together"
 """What the memory is of."""
 QUEUE, SLOWNESS = 10, 5
 """Rows that may wait, and how many come while the join takes one (figure 6)."""
-SLOWER, FASTER = f"a tuple in {SLOWNESS} seconds", "a tuple in a second"
-"""How fast the join is where tuples come so much faster: the input is as ever, or the join is."""
+SLOWER, FASTER = f"a row in {SLOWNESS} seconds", "a row in a second"
+"""How fast the join is where rows come so much faster: the input is as ever, or the join is."""
 
 
 def measured(
@@ -236,12 +236,12 @@ def figure_3(scale: Scale, report: Report) -> list[Claim]:
     name = stem("fig03", "time-by-memory", intra=ranged(SKEWED), tuples=scale.tuples)
     _write(report, name, runs, "memory", "time")
     whole = Compared(runs, "memory", "time", ".2f")
-    table = whole.table() + "\n\nMicroseconds for each tuple.\n\n"
+    table = whole.table() + "\n\nMicroseconds for each row.\n\n"
     table += (
         Compared(runs, "memory", "per result", ".1f").table() + "\n\nNanoseconds for each result."
     )
     units = {
-        reading(time="for each tuple"): whole.means(),
+        reading(time="for each row"): whole.means(),
         reading(time="for each result"): Compared(runs, "memory", "per result").means(),
     }
     return [
@@ -323,7 +323,7 @@ def figure_4(scale: Scale, report: Report) -> list[Claim]:
                 for low, high, before, after in zip(names, names[1:], by, by[1:], strict=False)
             },
             f"Times as many as Rand: {', '.join(f'{by:.2f}' for by in gap)}. With the largest skew "
-            "more than half of all tuples have the values at the centre of their region: a quarter "
+            "more than half of all rows have the values at the centre of their region: a quarter "
             "of the memory cannot hold even these, and among them there is nothing to choose.",
         ),
         judge(
@@ -337,14 +337,14 @@ def figure_4(scale: Scale, report: Report) -> list[Claim]:
 
 
 def figure_6(scale: Scale, report: Report) -> list[Claim]:
-    """Results by memory, with a queue and five times as many tuples as the join takes."""
+    """Results by memory, with a queue and five times as many rows as the join takes."""
     written = {**SUBSET, "MSketch": Sketch(queue="paper"), "BJoin": Pairwise(queue="paper")}
     readings: dict[str, tuple[Literal["join", "stream"], Mapping[str, Policy]]] = {
         "shared, by results added": ("join", SUBSET),
         "shared, as written": ("join", written),
         "per stream, as written": ("stream", written),
     }
-    # Of a window of 500 s how many tuples come in it, and by how much fewer are taken than of 500.
+    # Of a window of 500 s how many rows come in it, and by how much fewer are taken than of 500.
     speeds = {SLOWER: (WINDOW, SLOWNESS), FASTER: (WINDOW * SLOWNESS, 1)}
     others = ("BJoin", "Aging", "Rand")
     runs: list[Row] = []
@@ -357,7 +357,7 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
             # Streams that take turns are taken out of the order of time, by a full queue at most.
             late = len(tables) * QUEUE * SLOWNESS if per == "stream" else 0
             join = region_join(seed, late, window=window).queue(rows=QUEUE, per=per)
-            join = join.throttle(rows_per_second=1 / SLOWNESS)  # a second is from tuple to tuple
+            join = join.throttle(rows_per_second=1 / SLOWNESS)  # a second is from row to row
             chosen = {name: policies[name] for name in ("MSketch", *others)}
             for rows in scale.memories:
                 kept = max(1, round(rows / fewer))
@@ -387,9 +387,9 @@ def figure_6(scale: Scale, report: Report) -> list[Claim]:
             "MSketch works much better when a queue is formed",
             "\n\n".join(shown),
             tried,
-            f"Where the join takes a tuple in {SLOWNESS} seconds, a window of {WINDOW} s is full "
-            f"with {max(PARTS) // SLOWNESS} tuples; where it takes one in a second, with "
-            f"{max(PARTS)}, as in figure 2. As written, tuples of one stream drive those of the "
+            f"Where the join takes a row in {SLOWNESS} seconds, a window of {WINDOW} s is full "
+            f"with {max(PARTS) // SLOWNESS} rows; where it takes one in a second, with "
+            f"{max(PARTS)}, as in figure 2. As written, rows of one stream drive those of the "
             "others out of a queue that they share; where each stream has its own, they do not.",
             MUCH_MORE,
         )
