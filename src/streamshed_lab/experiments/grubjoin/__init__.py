@@ -13,7 +13,8 @@ correlation-aware CPU load shedding*. Where the paper is silent, this was decide
   and selectivities beforehand, and is given as many comparisons as GrubJoin made, or the same time.
 * **The cost of conditions** (table II): a comparison costs so much, or its condition is evaluated
   so often, which costs what that takes here.
-* **Lags and deviations** of the fourth and fifth stream (figures 13 and 15): 10 and 12 s, 50.
+* **Lags and deviations** of the fourth and fifth stream (figures 13 and 15): 10 and 12 s, 50; in
+  figure 13 also a deviation of 2, as of the first two (`other streams`).
 * **Buffers** (section III-B) are a queue for each stream: how a row goes through windows is decided
   when it is taken. Without one, as the engine is by itself, it is decided when the row comes, and
   only who is dropped follows from the work (`decided`): both in figures 11, 13 and 16.

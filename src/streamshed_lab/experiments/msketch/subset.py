@@ -19,6 +19,7 @@ from streamshed_lab.experiments.msketch.running import (
     MORE,
     MUCH_MORE,
     OTHER_BJOIN,
+    OTHERS,
     PARTS,
     RESULTS_BJOIN,
     SKEWED,
@@ -129,6 +130,16 @@ def _all(found: Mapping[Reading, Compared], tried: Callable[[Compared, Reading],
     }
 
 
+def outperformed(found: Mapping[Reading, Compared]) -> Tried:
+    """Whether MSketch has more than the others, in all readings, and those of who they are."""
+    return {
+        cell: holds
+        for who, others in OTHERS.items()
+        for said, by in found.items()
+        for cell, holds in by.more([("MSketch", o) for o in others], said.also(others=who)).items()
+    }
+
+
 def _more(pairs: Pairs, compared: Compared, said: Reading, times: float = 1.0) -> Tried:
     return compared.more(pairs, said, times)
 
@@ -154,13 +165,13 @@ def _claim_2a(found: Mapping[Reading, Compared]) -> Claim:
 def _claims_2b(found: Mapping[Reading, Compared]) -> list[Claim]:
     table = _tables(found)
     best = [(one, other) for one in ("MSketch", "BJoin") for other in ("Rand", "Aging")]
+    poor = {"by more than a fifth": CLEARLY, "by any amount": 1.0}
     more: dict[str, tuple[Pairs, float]] = {
         "on skewed data MSketch and BJoin are the best, Rand and Aging perform poorly": (
             best,
             CLEARLY,
         ),
         "MSketch is better than BJoin": ([("MSketch", bjoin) for bjoin in BJOINS], 1.0),
-        "MSketch*Age is poor": ([("MSketch", "MSketch*Age")], CLEARLY),
     }
     alike = {
         "Aging and Rand have similar performance": [("Aging", "Rand")],
@@ -178,6 +189,23 @@ def _claims_2b(found: Mapping[Reading, Compared]) -> list[Claim]:
                 tolerance=MUCH_MORE if times > 1 else MORE,
             )
             for says, (pairs, times) in more.items()
+        ),
+        judge(
+            "2b",
+            "MSketch*Age is poor",
+            table,
+            {
+                cell: holds
+                for how, times in poor.items()
+                for said, by in found.items()
+                for cell, holds in by.more(
+                    [("MSketch", "MSketch*Age")], said.also(poor=how), times
+                ).items()
+            },
+            "With a small memory few rows stay long enough for the lifetime that they have left to "
+            "differ much.",
+            "Poor beside MSketch, taken as: a mean that is smaller by more than a fifth; or by any "
+            "amount.",
         ),
         *(
             judge(
@@ -197,17 +225,21 @@ def _claim_of_shared_memory(found: Mapping[Reading, Compared]) -> Claim:
     (shared,) = (by for said, by in found.items() if dict(said.said)["memory"] == OF_ALL)
     each = next(by for said, by in found.items() if dict(said.said)["memory"] == OF_EACH)
     kept, together = each.means(), shared.means()
+    least = {"some, within a fifth": 1.0, "none that is clear": None}
     return judge(
         "section 5.1.1",
         "the improvement is not so significant if windows share their memory",
         f"Memory {OF_EACH}.\n\n{each.table()}\n\nMemory {OF_ALL}.\n\n{shared.table()}",
         {
-            f"{rows} rows": Number(together[rows, "MSketch"] / kept[rows, "MSketch"], 1.0, CLEARLY)
+            reading(improvement=how).at(f"{rows} rows"): Number(
+                together[rows, "MSketch"] / kept[rows, "MSketch"], low, CLEARLY
+            )
+            for how, low in least.items()
             for rows in shared.settings()
         },
         "What a row promises is not comparable between streams: those that promise most fill the "
         "memory, and leave none to the others, whom they would have to meet.",
-        "Taken as: MSketch makes more, but by no more than a fifth.",
+        "Taken as: MSketch makes more, but by no more than a fifth; or only: by no more than that.",
     )
 
 
@@ -330,8 +362,9 @@ def figure_4(scale: Scale, report: Report) -> list[Claim]:
             "4",
             "MSketch outperforms the others on skewed data",
             _tables(skewed),
-            _all(skewed, partial(_more, [("MSketch", o) for o in SUBSET if o != "MSketch"])),
-            tolerance=MORE,
+            outperformed(skewed),
+            "With the largest skew MSketch*Age comes out about a hundredth ahead of MSketch.",
+            MORE,
         ),
     ]
 
