@@ -124,9 +124,12 @@ def combined(query: StreamingQuery) -> Combined | None:
     Spark keeps the progress of the last 100 batches since the start of the query, or of as many as
     `spark.sql.streaming.numRecentProgressUpdates` says. None where nothing is estimated: the join
     is not in clusters or has no budget, or no batch is done.
+
+    Raises:
+        InputError: what was given is no query.
     """
     made, told = 0, []
-    for batch in _progress(query):
+    for batch in _progress(query, "combined"):
         metrics = batch.get("observedMetrics") or {}
         numbers = [n for row in metrics.values() for n in _told(row).get("combined") or []]
         if numbers:
@@ -163,13 +166,12 @@ def ledgers(query: StreamingQuery) -> dict[str, Ledger]:
     Raises:
         InputError: batches are done, and there are no accounts of a join in their progress.
     """
-    if not hasattr(query, "recentProgress"):
-        raise InputError(
-            f"ledger(): a {type(query).__name__} was given; give the query that"
-            " .writeStream….start() returns. Of inputs that do not stream .count(…) gives the"
-            " ledger: it takes such DataFrames too, and reads them here"
-        )
-    batches = _progress(query)
+    batches = _progress(
+        query,
+        "ledger",
+        " Of inputs that do not stream .count(…) gives the ledger: it takes such DataFrames too,"
+        " and reads them here",
+    )
     for progress in reversed(batches):
         if found := _read(progress.get("observedMetrics") or {}):
             return found
@@ -181,8 +183,19 @@ def ledgers(query: StreamingQuery) -> dict[str, Ledger]:
     return {}
 
 
-def _progress(query: StreamingQuery) -> list[Mapping[str, Any]]:
-    """The progress of the last batches of a query."""
+def _progress(query: StreamingQuery, asked: str, instead: str = "") -> list[Mapping[str, Any]]:
+    """The progress of the last batches of a query.
+
+    Args:
+        query: the query.
+        asked: the function that asks for it.
+        instead: what to do without a query.
+    """
+    if not hasattr(query, "recentProgress"):
+        raise InputError(
+            f"{asked}(): a {type(query).__name__} was given; give the query that"
+            f" .writeStream….start() returns.{instead}"
+        )
     return [
         progress if isinstance(progress, dict) else json.loads(progress.json)
         for progress in query.recentProgress
