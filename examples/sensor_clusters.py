@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import streamshed as ss
 from streamshed.relevance import Relevance
 from streamshed.spark import clustered
+from streamshed.spark.processor import TOTALS
 from streamshed_lab.network import heed
 from streamshed_lab.workloads import FieldWorkload
 
@@ -53,7 +54,9 @@ def run(spark: SparkSession, folder: Path, name: str, **options: object) -> None
     )
     query.awaitTermination()
     told = [json.loads(progress.json)["observedMetrics"] for progress in query.recentProgress]
-    sent = [accounts["shuffle_bytes"] for one in told for accounts in one.values()]
+    place = TOTALS.index("shuffle_bytes")
+    shards = [join["counts"] for batch in told for join in batch.values() if "counts" in join]
+    sent = [sum(counts[place] for counts in batch) for batch in shards]
     results = spark.read.parquet(str(folder / name / "results")).count()
     print(f"{name}: {results:,} results; bytes by batch: {' '.join(f'{n:,}' for n in sent)}")
 

@@ -27,7 +27,7 @@ def observed(
         "about": json.dumps({"streams": streams, "rows": rows, "bytes": nbytes}),
         "counts": [[counts.get(name, 0) for name in names]],
         "paced": [[*paced]] if paced else [],
-        **{told: [] for told in ("sampled", "importance", "spilled")},
+        **{told: [] for told in ("sampled", "importance", "spilled", "combined")},
     }
 
 

@@ -87,7 +87,7 @@ def test_stored_verdicts_are_printed_without_a_run():
 
 
 MEASURED = [
-    Measurement("speed", 1234567.0, "tuples/s", bar=10.0),
+    Measurement("speed", 1234567.0, "rows/s", bar=10.0),
     Measurement("memory", 12.5, "bytes/row", bar=10.0, at_most=True),
     Measurement("results", 7, "results", cell="a far spread"),
 ]
@@ -107,7 +107,7 @@ def test_bench_prints_one_object_a_line(measured):
     assert all(head[name] for name in ("commit", "date", "machine"))
     memory = {"name": "memory", "value": 12.5, "unit": "bytes/row", "bar": 10.0, "holds": False}
     assert lines == [
-        {"name": "speed", "value": 1234567.0, "unit": "tuples/s", "bar": 10.0, "holds": True},
+        {"name": "speed", "value": 1234567.0, "unit": "rows/s", "bar": 10.0, "holds": True},
         memory | {"at_most": True},
         {"name": "results", "value": 7, "unit": "results", "cell": "a far spread"},
     ]

@@ -19,12 +19,15 @@ import streamshed as ss
 from clusters import CLUSTERS, JOIN, WINDOW, clustered_frame, in_batches, readings
 from streaming import Files
 from streamshed.engine.build import build_operator
+from streamshed.engine.observe.estimator import is_estimated
+from streamshed.engine.observe.tallies import tally_of_numbers
+from streamshed.estimates import Estimate
 from streamshed.ledger import Ledger
 from streamshed.policies import Importance
 from streamshed.shards import combined, parts_of
+from streamshed.spark import combined as combined_of
 from streamshed.spark.cluster_join import ClusterPack, ClusterProcessor
-from streamshed.spark.cluster_results import Combine, in_one_cluster
-from streamshed.spark.processor import shard_plans
+from streamshed.spark.cluster_results import Combine, in_one_cluster, of_all_clusters
 from streamshed.spark.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -45,32 +48,44 @@ class Ran:
     ledger: Ledger
     parts: list[Ledger]
     """Of each cluster."""
+    missed: Estimate | None
+    """What all clusters together have missed, if that is estimated."""
 
 
-def ran(join: ss.Join, table: pa.Table, combining: bool = True) -> Ran:
+def ran(join: ss.Join, table: pa.Table, combining: bool = True, only_sample: bool = False) -> Ran:
     """Run the clusters of a join one after the other, and combine what rows have met."""
     plan = join.plan({"input": table.schema})
-    inner, sharding = in_one_cluster(plan), Sharding(CLUSTERS, CLUSTERS)
-    pack = ClusterPack(0, inner, sharding, cluster="cluster")
-    processor = ClusterProcessor(inner, sharding, "cluster", None, None)
+    inner = in_one_cluster(plan)
+    whole = of_all_clusters(inner, plan, "cluster") if is_estimated(inner) else None
+    shards = CLUSTERS + (whole is not None)
+    sharding = Sharding(shards, shards)
+    sampled = () if whole is None else tuple(whole.streams[0].schema.names)
+    pack = ClusterPack(0, inner, sharding, cluster="cluster", sampled=sampled)
+    processor = ClusterProcessor(inner, sharding, "cluster", None, None, whole)
     (rows,) = table.append_column("shard", table["cluster"]).combine_chunks().to_batches()
     blobs: dict[int, list[Any]] = defaultdict(list)
     for packed in pack(iter([rows])):
         for row in packed.to_pylist():
             names = "stream", "part", "number", "newest", "rows"
             blobs[row["shard"]].append(tuple(row[name] for name in names))
-    processor.plans = shard_plans(inner, sharding)
-    shards, pairs = [], []
+    processor.plans = processor.plan_shards(sharding)
+    clusters, pairs = [], []
     for label, part in processor.plans.items():
-        shards.append(build_operator(part))
-        pairs += processor.results(label, shards[-1], sorted(blobs[label]), None)
+        shard = build_operator(part)
+        if part is whole or not only_sample:
+            pairs += processor.results(label, shard, sorted(blobs[label]), None)
+        if part is not whole:
+            clusters.append(shard)
     found = Combine(plan, "cluster", None)(iter(pairs)) if combining else ()
     made = Counter(
         (members[0]["row"], frozenset(member["row"] for member in members[1:]))
         for results in found
         for members in results.column("members").to_pylist()
     )
-    return Ran(made, combined(shards), [shard.ledger() for shard in shards])
+    missed = None
+    if whole is not None:
+        missed = tally_of_numbers([processor.combined], made.total()).missed()
+    return Ran(made, combined(clusters), [shard.ledger() for shard in clusters], missed)
 
 
 def expected(
@@ -121,6 +136,9 @@ def test_following_every_key_tells_exactly_what_is_missed(policy: str) -> None:
         missed = found.ledger.missed
         assert 0 < found.ledger.results < within
         assert {missed.low, missed.value, missed.high} == {within - found.ledger.results}
+        lost = every.total() - found.made.total()
+        assert found.made.total() > 0
+        assert {found.missed.low, found.missed.value, found.missed.high} == {lost}
     unbounded = ran(JOIN, table)
     assert (unbounded.made, unbounded.ledger.results) == (every, within)
 
@@ -180,6 +198,42 @@ def test_the_estimate_has_no_bias_and_intervals_hold(
     assert np.mean(held) >= 0.9
 
 
+def exact_results(table: pa.Table, at_least: int) -> int:
+    """How many results the join in one place makes, whatever the clusters of their members."""
+    found = 0
+    before: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    columns = (table[name].to_pylist() for name in ("ts", "cluster", "row", "k", "sensor"))
+    for ts, _, _, key, sensor in sorted(zip(*columns, strict=True)):
+        near = [other for then, other in before[key] if ts - then <= WINDOW and other != sensor]
+        of_each = Counter(near).values()
+        if 1 + len(of_each) >= at_least:
+            found += math.prod(of_each)
+        before[key].append((ts, sensor))
+    return found
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("at_least", [2, 4])
+def test_the_estimate_of_all_clusters_has_no_bias_and_intervals_hold(
+    at_least: int, uneven: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the results whose members may come from several clusters, over the seeds of lots.
+
+    About 400 rows are within a window. With room for 64 entries intervals hold in 83 to 86 of 100
+    runs; and where one key makes most results, merged rows are off by a constant 1 % with 256.
+    """
+    for name in ("CAPACITY", "LARGE"):
+        monkeypatch.setattr(f"streamshed.engine.observe.estimator.{name}", 512 if uneven else 160)
+    table = field(5, 3_000, 400 if uneven else 100, uneven)
+    exact = exact_results(table, at_least)
+    join = JOIN.partial(at_least=at_least).keep(total=150).shed("oldest")
+    found = [ran(join.seed(seed), table, False, only_sample=True).missed for seed in range(100)]
+    said = np.array([missed.value for missed in found])
+    assert said.std() > 0  # no more than a part of the keys is followed
+    assert abs(said.mean() - exact) < 3 * said.std(ddof=1) / math.sqrt(len(said))
+    assert np.mean([missed.low <= exact <= missed.high for missed in found]) >= 0.9
+
+
 def test_a_budget_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     table = readings(7, 300, keys=15, moving=True)
     files = Files(tmp_path)
@@ -193,4 +247,9 @@ def test_a_budget_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     _, exact = expected(table, [None] * CLUSTERS)
     assert (made, done.ledger.results) == expected(table, [*parts_of(20, CLUSTERS)])
     assert done.ledger.missed.value == exact - done.ledger.results
+    whole = combined_of(done.query)
+    lost = exact_results(table, 2) - made.total()
+    assert (whole.batches, whole.results) == (3, made.total())
+    assert 0 < whole.missed.low == whole.missed.high == lost
+    assert str(whole).startswith(f"{made.total():,} results in 3 batches\nrecall ")
     assert done.ledger.streams["sensor"].stored == 20

@@ -86,7 +86,8 @@ class Query:
         for progress in ran.query.recentProgress:
             observed = json.loads(progress.json)["observedMetrics"].values()
             place = TOTALS.index("shuffle_bytes")
-            self.bytes += [sum(counts[place] for counts in one["counts"]) for one in observed]
+            told = [one["counts"] for one in observed if "counts" in one]
+            self.bytes += [sum(counts[place] for counts in one) for one in told]
         return Counter(listed(ran.table))
 
 

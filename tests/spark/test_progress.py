@@ -12,7 +12,9 @@ import pytest
 import streamshed as ss
 from fake_queries import observed
 from streaming import Files, rows
-from streamshed.spark import LedgerListener, ledger, ledgers
+from streamshed.engine.observe.state import GROUPS, SPREADS
+from streamshed.estimates import Estimate
+from streamshed.spark import Combined, LedgerListener, combined, ledger, ledgers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +54,22 @@ def test_a_join_of_a_join(spark: SparkSession, files: Files) -> None:
     found = ledgers(query)
     assert {name: one.results for name, one in found.items()} == {"a, b": 2, "pairs, c": 4}
     assert len(rows(files.results(frame))) == 4
+
+
+def test_what_clusters_made_together_is_added_up_batch_by_batch() -> None:
+    def batch(exact: float, made: int) -> dict[str, Any]:
+        numbers = [0.0, exact, exact, exact, 0.0, 0.0, *[0.0] * (SPREADS * GROUPS)]
+        clusters = {"about": None, "combined": [numbers]}
+        metrics = {"streamshed 1: sensor": clusters, "streamshed combined 2": {"results": made}}
+        return {"observedMetrics": metrics}
+
+    progress = [batch(10.0, 6), {"observedMetrics": {}}, batch(10.0, 5)]
+    query: Any = SimpleNamespace(recentProgress=progress)
+    assert combined(query) == Combined(2, 11, Estimate(9.0, 9.0, 9.0))
+    assert combined(query).recall.value == 11 / 20
+    assert combined(SimpleNamespace(recentProgress=progress[1:2])) is None
+    with pytest.raises(ss.InputError, match=r"combined\(\): a dict was given; give the query that"):
+        combined({})
 
 
 def test_the_listener_names_the_joins(caplog: pytest.LogCaptureFixture) -> None:

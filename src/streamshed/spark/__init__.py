@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamshed.spark.cluster_join import clustered
-    from streamshed.spark.progress import LedgerListener, ledger, ledgers
+    from streamshed.spark.progress import Combined, LedgerListener, combined, ledger, ledgers
 
-__all__ = ["LedgerListener", "clustered", "ledger", "ledgers"]
+__all__ = ["Combined", "LedgerListener", "clustered", "combined", "ledger", "ledgers"]
 
 _MODULES = {
+    "Combined": "progress",
     "LedgerListener": "progress",
     "clustered": "cluster_join",
+    "combined": "progress",
     "ledger": "progress",
     "ledgers": "progress",
 }

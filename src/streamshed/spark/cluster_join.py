@@ -8,8 +8,8 @@ others that relevance chooses. Shards hand out which rows have met; the results 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from streamshed import columns
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, key_hash, merged, times_of
+from streamshed.engine.observe.estimator import is_estimated
 from streamshed.engine.operator import Operator
 from streamshed.engine.results import result_schema
 from streamshed.errors import InputError, SpecError
@@ -27,6 +28,7 @@ from streamshed.join import spec_of
 from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
 from streamshed.relevance import Relevance
+from streamshed.shards import divided
 from streamshed.spark.blobs import GUESTS, PACKED, Pack, in_type
 from streamshed.spark.cluster_results import (
     NEWCOMER,
@@ -37,13 +39,15 @@ from streamshed.spark.cluster_results import (
     bits_of,
     in_one_cluster,
     numbers,
+    of_all_clusters,
     pairs_of,
     pairs_schema,
 )
 from streamshed.spark.folders import checked_folder
 from streamshed.spark.late import LateFiles
 from streamshed.spark.notes import Notes, batch_number
-from streamshed.spark.processor import JoinProcessor
+from streamshed.spark.processor import TOTALS, JoinProcessor
+from streamshed.spark.progress import counted
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.streaming import compiled, needed_columns, prepared, processed
 from streamshed.spark.types import struct_of
@@ -92,13 +96,20 @@ def clustered(
         notes = Notes(notes_to, relevance, clusters)
     needed, number_of = needed_columns(source, plan, 0)
     shard = f.coalesce(f.col(number_of[cluster]), f.lit(-1)).cast("int")
-    pack = ClusterPack(0, inner, sharding, cluster=cluster, notes=notes)
+    whole: Plan | None = None
+    sampled: tuple[str, ...] = ()
+    if is_estimated(inner):
+        whole = of_all_clusters(inner, plan, cluster)
+        sampled = tuple(whole.streams[0].schema.names)
+        sharding = replace(sharding, shards=clusters + 1)
+    pack = ClusterPack(0, inner, sharding, cluster=cluster, sampled=sampled, notes=notes)
     packed = needed.withColumn("shard", shard).mapInArrow(pack, PACKED)
-    processor = ClusterProcessor(inner, sharding, cluster, notes, late_to)
+    processor = ClusterProcessor(inner, sharding, cluster, notes, late_to, whole)
     pairs = processed(inner, packed, processor, pairs_schema(inner))
     # As many partitions whatever the session says: notes are named after them.
     together = pairs.repartition(clusters, NEWCOMER)
-    return together.mapInArrow(Combine(plan, cluster, notes), struct_of(result_schema(plan)))
+    made = together.mapInArrow(Combine(plan, cluster, notes), struct_of(result_schema(plan)))
+    return counted(made)
 
 
 def _check(spec: Spec, clusters: int, relevance: Relevance | None, notes_to: str | None) -> None:
@@ -157,11 +168,19 @@ class ClusterPack(Pack):
 
     Attributes:
         cluster: the column that says to which cluster a row belongs.
+        sampled: the columns with which all rows also go to a last shard, that of the sample; none
+            if there is no such shard.
         notes: what is known of relevance; if None, all clusters are probed.
     """
 
     cluster: str = ""
+    sampled: tuple[str, ...] = ()
     notes: Notes | None = None
+
+    @property
+    def clusters(self) -> int:
+        """How many there are."""
+        return self.sharding.count - bool(self.sampled)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Number the rows of one part of the input, choose whom they probe, and pack them."""
@@ -186,7 +205,7 @@ class ClusterPack(Pack):
 
     def _probed(self, rows: pa.RecordBatch) -> pa.Array:
         """Which clusters each row probes, its own among them, bit by bit."""
-        stream, count = self.plan.streams[0], self.sharding.count
+        stream, count = self.plan.streams[0], self.clusters
         own = rows.column(self.cluster)
         wrong = pc.fill_null(pc.or_(pc.less(own, 0), pc.greater_equal(own, count)), True)
         if pc.any(wrong).as_py():
@@ -212,9 +231,11 @@ class ClusterPack(Pack):
     def guests(
         self, rows: pa.RecordBatch, shard: npt.NDArray[np.int32]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows that go to each other cluster."""
+        """The rows that go to each other cluster, and to the sample of all."""
         probed = bits_of(rows.column(PROBED), rows.num_rows)
-        for target in range(self.sharding.count):
+        if self.sampled:
+            yield self.clusters, rows.select(self.sampled)
+        for target in range(self.clusters):
             chosen = np.flatnonzero(are_set(probed, target) & (shard != target))
             if chosen.size:
                 yield target, rows.take(pa.array(chosen))
@@ -223,12 +244,16 @@ class ClusterPack(Pack):
 class ClusterProcessor(JoinProcessor):
     """Joins the rows of a cluster, and lets guests probe them.
 
+    If what is missed is estimated, all rows also come to a last shard, which stores none of them,
+    and tells by its sample what the join of all clusters would make.
+
     Args:
         plan: the join.
-        sharding: the clusters, which are its shards.
+        sharding: the clusters, which are its shards, and that of the sample.
         cluster: the column that says to which cluster a row belongs.
         notes: where to leave what is learned of relevance, if anything is.
         late_to: the folder for rows that come too late, if any.
+        whole: the join of the sample, if there is one.
     """
 
     def __init__(
@@ -238,10 +263,23 @@ class ClusterProcessor(JoinProcessor):
         cluster: str,
         notes: Notes | None,
         late_to: str | None,
+        whole: Plan | None = None,
     ) -> None:
         super().__init__(plan, sharding, late_to)
         self.cluster = cluster
         self.notes = notes
+        self.whole = whole
+
+    def plan_shards(self, sharding: Sharding) -> dict[int, Plan]:
+        """The plan of each cluster, and of the sample."""
+        if self.whole is None:
+            return super().plan_shards(sharding)
+        labels = sharding.labels
+        clusters = divided(self.plan, labels[:-1], sharding.cores)
+        return dict(zip(labels, [*clusters, self.whole], strict=True))
+
+    def _is_sample(self, label: int) -> bool:
+        return self.plans[label] is self.whole
 
     def results(
         self,
@@ -252,6 +290,9 @@ class ClusterProcessor(JoinProcessor):
     ) -> Iterator[pa.RecordBatch]:
         """Whom the rows of a cluster and its guests met there."""
         arrived = _Arrived.read(join, blobs, self.cluster)
+        if self._is_sample(label):
+            self._tally(join, arrived)
+            return
         schema = pairs_schema(self.plan)
         without = None if late is None else _WithoutNumbers(late)
         for results in self.made(join, merged([arrived.tuples]), without):
@@ -261,6 +302,24 @@ class ClusterProcessor(JoinProcessor):
         if self.notes is not None and batch is not None:
             shard = list(self.plans).index(label)
             self.notes.write(batch, shard, arrived.guests(self.notes))
+
+    def _tally(self, join: Operator, arrived: _Arrived) -> None:
+        """Let the sample see the rows of a batch, and note what they would make."""
+        assert join.loss is not None
+        before = join.loss.sums_so_far()
+        stored = arrived.tuples._replace(visiting=np.empty(0, np.bool_))
+        for _ in join.process(merged([stored])):
+            pass  # of the one row that is stored
+        join.advance([[*arrived.newest.values()]])
+        self.combined = join.loss.numbers_since(before)
+
+    def told(self, label: int, join: Operator, counts: list[int | None]) -> dict[str, Any]:
+        """The accounts of a cluster; of the sample, what it takes, and what it has tallied."""
+        if not self._is_sample(label):
+            return super().told(label, join, counts)
+        taken = [0 if name == "results" else n for name, n in zip(TOTALS, counts, strict=False)]
+        counts = [*taken, *[0] * (len(counts) - len(TOTALS))]
+        return {"counts": counts, "combined": self.combined}
 
 
 @dataclass
@@ -283,7 +342,7 @@ class _Arrived:
         newest: dict[int, int] = {}
         for stream, part, _, seen, data in blobs:
             newest[part] = max(newest.get(part, NEVER), seen)
-            rows = from_ipc(data)
+            rows = from_ipc(data).select(join.plan.streams[0].schema.names)
             guests = np.full(rows.num_rows, stream == GUESTS)
             parts.append(join.read(0, rows)._replace(visiting=guests))
             clusters.append(rows.column(cluster).cast(pa.int64()).to_numpy())

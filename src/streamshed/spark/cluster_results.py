@@ -83,6 +83,21 @@ def in_one_cluster(plan: Plan) -> Plan:
     return replace(plan, streams=(stream,), at_least=2, besides=())
 
 
+def of_all_clusters(inner: Plan, plan: Plan, cluster: str) -> Plan:
+    """The join of all clusters in one place, which stores one row: its sample is what it is for.
+
+    Args:
+        inner: the join of one cluster.
+        plan: the whole join.
+        cluster: the column that says to which cluster a row belongs.
+    """
+    (stream,) = inner.streams
+    needed = {*stream.key, stream.time, plan.by, stream.worth, stream.weight, cluster, NUMBER}
+    schema = pa.schema([field for field in stream.schema if field.name in needed])
+    stream = replace(stream, schema=schema, chosen=())
+    return replace(inner, streams=(stream,), total=1, at_least=plan.at_least)
+
+
 def pairs_schema(inner: Plan) -> pa.Schema:
     """The columns of pairs.
 

@@ -36,10 +36,11 @@ from streamshed.spark.workers import begin_task, end_task
 
 OUTPUT = (
     "rows binary, counts array<long>, sampled array<double>, importance double,"
-    " paced array<double>, spilled array<double>"
+    " paced array<double>, spilled array<double>, combined array<double>"
 )
 """Blobs of results, and with the last of a shard and batch, or alone, the shard's accounts, what
-its sample says, how important its results are, what its throttle is, and what it has spilled."""
+its sample says, how important its results are, what its throttle is, what it has spilled, and of
+joins in clusters what the batch would make of all clusters together."""
 
 TOTALS = (*ADDED, "comparisons", "shuffle_bytes", "written_bytes", "nanoseconds")
 """What the accounts hold before the counts of each stream; after them, `SHED_BY`. The last three
@@ -47,7 +48,9 @@ are those of a batch: bytes of rows that came, and of state that was written, an
 
 Blob = tuple[int, int, int, int, bytes]
 """A blob: its stream, part and number, the newest time that is known with it, and its rows."""
-_NOTHING = dict.fromkeys(("rows", "counts", "sampled", "importance", "paced", "spilled"))
+_NOTHING = dict.fromkeys(
+    ("rows", "counts", "sampled", "importance", "paced", "spilled", "combined")
+)
 SENT_BYTES = 4 << 20
 """Bytes of blobs that are sent to Java at once: each time takes some milliseconds."""
 
@@ -98,7 +101,11 @@ class JoinProcessor(StatefulProcessor):
         """Open the state, and plan each shard."""
         sharding = self.sharding.in_task()
         self.store = Store(handle, sharding)
-        self.plans = shard_plans(self.plan, sharding)
+        self.plans = self.plan_shards(sharding)
+
+    def plan_shards(self, sharding: Sharding) -> dict[int, Plan]:
+        """The plan of each shard, by its label."""
+        return shard_plans(self.plan, sharding)
 
     def handleInitialState(  # noqa: N802 - Spark's name
         self,
@@ -168,18 +175,29 @@ class JoinProcessor(StatefulProcessor):
         ledger = state.join.ledger()
         if (said := late_warning(late_before, _late(ledger), late is not None)) is not None:
             logger.warning("shard %s: %s", list(self.plans).index(label), said)
-        counts = _accounts(state.join, ledger, received, written, spent)
-        told = {
-            "sampled": _sampled(state.join),
-            "importance": ledger.importance,
-            "spilled": _spilled(ledger),
-        }
-        pace = [ledger.throttle, ledger.capacity, ledger.harvest]
-        paced = None if ledger.throttle is None else pace
+        told = self.told(label, state.join, _accounts(state.join, ledger, received, written, spent))
         end_task(received)
         if waiting[:-1]:
             yield only_blobs(waiting[:-1])
-        yield made(rows=waiting[-1] if waiting else None, counts=counts, paced=paced, **told)
+        yield made(rows=waiting[-1] if waiting else None, **told)
+
+    def told(self, label: int, join: Operator, counts: list[int | None]) -> dict[str, Any]:
+        """The accounts of a shard, by column of the output.
+
+        Args:
+            label: of the shard.
+            join: the shard's.
+            counts: what it has counted.
+        """
+        ledger = join.ledger()
+        pace = [ledger.throttle, ledger.capacity, ledger.harvest]
+        return {
+            "counts": counts,
+            "sampled": _sampled(join),
+            "importance": ledger.importance,
+            "paced": None if ledger.throttle is None else pace,
+            "spilled": _spilled(ledger),
+        }
 
     def _begin_batch(self, join: Operator, blobs: list[Blob]) -> None:
         """Tell the shard what is known of the rows of all shards."""

@@ -17,8 +17,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamshed.engine.accounts import estimates
+from streamshed.engine.observe.tallies import tally_of_numbers
 from streamshed.errors import InputError
-from streamshed.estimates import KeyTally, Tally
+from streamshed.estimates import Estimate, KeyTally, Share, Tally, part_made
 from streamshed.ledger import Ledger, Spilled, StreamLedger
 from streamshed.spark.late import late_warning, logger
 from streamshed.spark.processor import FATES, SHED_BY, TOTALS
@@ -49,7 +50,7 @@ _COMBINED: dict[str, Callable[[list[Any]], Any]] = {
     "longest_delay": max,
 }
 """How that of several shards is put together; all else is added."""
-_TOLD = ("counts", "sampled", "importance", "paced", "spilled")
+_TOLD = ("counts", "sampled", "importance", "paced", "spilled", "combined")
 """The columns of a shard's accounts."""
 
 
@@ -80,6 +81,65 @@ def observed(
     )
 
 
+def counted(results: DataFrame) -> DataFrame:
+    """Put into the progress of the query how many results a batch of a join in clusters made."""
+    name = f"{OBSERVATION} combined {next(_joins)}"
+    return results.observe(name, f.count(f.lit(1)).alias("results"))
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What a join in clusters has made, and missed, of some batches.
+
+    Attributes:
+        batches: how many they are.
+        results: that it made, of the members of all clusters.
+        missed: an estimate of the further results that the join in one place would have made.
+
+    Examples:
+        >>> print(Combined(3, 800, Estimate(200.0, 100.0, 300.0)))
+        800 results in 3 batches
+        recall 80.0 % (72.7 to 88.9): an estimated 200 (100 to 300) results missed
+    """
+
+    batches: int
+    results: int
+    missed: Estimate
+
+    @property
+    def recall(self) -> Share:
+        """The part of the results that was made."""
+        return part_made(self.results, self.missed)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.results:,} results in {self.batches:,} batches\n"
+            f"recall {self.recall}: an estimated {self.missed} results missed"
+        )
+
+
+def combined(query: StreamingQuery) -> Combined | None:
+    """What a join in clusters made and missed in the batches that the query's progress still has.
+
+    Spark keeps the progress of the last 100 batches since the start of the query, or of as many as
+    `spark.sql.streaming.numRecentProgressUpdates` says. None where nothing is estimated: the join
+    is not in clusters or has no budget, or no batch is done.
+
+    Raises:
+        InputError: what was given is no query.
+    """
+    made, told = 0, []
+    for batch in _progress(query, "combined"):
+        metrics = batch.get("observedMetrics") or {}
+        numbers = [n for row in metrics.values() for n in _told(row).get("combined") or []]
+        if numbers:
+            told += numbers
+            made += sum(_told(row).get("results") or 0 for row in metrics.values())
+    if not told:
+        return None
+    return Combined(len(told), made, tally_of_numbers(told, made).missed())
+
+
 def ledger(query: StreamingQuery) -> Ledger | None:
     """Return the ledger of a query as of its last batch with data; None before the first.
 
@@ -105,16 +165,12 @@ def ledgers(query: StreamingQuery) -> dict[str, Ledger]:
     Raises:
         InputError: the query has no join of Streamshed.
     """
-    if not hasattr(query, "recentProgress"):
-        raise InputError(
-            f"ledger(): a {type(query).__name__} was given; give the query that"
-            " .writeStream….start() returns. Of inputs that do not stream .count(…) gives the"
-            " ledger: it takes such DataFrames too, and reads them here"
-        )
-    batches = [
-        progress if isinstance(progress, dict) else json.loads(progress.json)
-        for progress in query.recentProgress
-    ]
+    batches = _progress(
+        query,
+        "ledger",
+        " Of inputs that do not stream .count(…) gives the ledger: it takes such DataFrames too,"
+        " and reads them here",
+    )
     for progress in reversed(batches):
         if found := _read(progress.get("observedMetrics") or {}):
             return found
@@ -124,6 +180,25 @@ def ledgers(query: StreamingQuery) -> dict[str, Ledger]:
             " no accounts of a join. Give a query over what .stream() returns"
         )
     return {}
+
+
+def _progress(query: StreamingQuery, asked: str, instead: str = "") -> list[Mapping[str, Any]]:
+    """The progress of the last batches of a query.
+
+    Args:
+        query: the query.
+        asked: the function that asks for it.
+        instead: what to do without a query.
+    """
+    if not hasattr(query, "recentProgress"):
+        raise InputError(
+            f"{asked}(): a {type(query).__name__} was given; give the query that"
+            f" .writeStream….start() returns.{instead}"
+        )
+    return [
+        progress if isinstance(progress, dict) else json.loads(progress.json)
+        for progress in query.recentProgress
+    ]
 
 
 def _read(metrics: Mapping[str, Any]) -> dict[str, Ledger]:

@@ -45,8 +45,8 @@ class Measurement:
     Examples:
         >>> Measurement("import", 0.05, "s", bar=0.3, at_most=True).holds
         True
-        >>> Measurement("loop", 9e6, "tuples/s", bar=8e6).to_json()
-        '{"name": "loop", "value": 9000000.0, "unit": "tuples/s", "bar": 8000000.0, "holds": true}'
+        >>> Measurement("loop", 9e6, "rows/s", bar=8e6).to_json()
+        '{"name": "loop", "value": 9000000.0, "unit": "rows/s", "bar": 8000000.0, "holds": true}'
     """
 
     name: str

@@ -128,7 +128,7 @@ def _under_policies(rows: int, effort: Effort, progress: Progress) -> Iterator[M
     for policy, seconds in best.items():
         name = f"loop, {policy}, chain of 3 streams, {rows:,} rows"
         bar = SPEED_BAR if policy == "sketch" else None
-        yield Measurement(name, effort.tuples / seconds, "tuples/s", bar)
+        yield Measurement(name, effort.tuples / seconds, "rows/s", bar)
 
 
 def _decisions(part: float, effort: Effort, progress: Progress) -> Iterator[Measurement]:
@@ -148,14 +148,14 @@ def _decisions(part: float, effort: Effort, progress: Progress) -> Iterator[Meas
     for policy in POLICIES:
         spent = best[policy, True]
         name = f"whole time, {policy}, {setting}"
-        yield Measurement(name, spent / (3 * effort.regions) * 1e6, "µs/tuple")
+        yield Measurement(name, spent / (3 * effort.regions) * 1e6, "µs/row")
     more = best["sketch", False] - best["random", False]
     name = f"share of decisions, sketch over random, {setting}"
     yield Measurement(name, more / best["random", True], "of random's time", SHARE_BAR, True)
 
 
 def _loop_time(join: ss.Join, tables: Mapping[str, pa.Table]) -> float:
-    """Seconds of processor time that the loop takes for all tuples."""
+    """Seconds of processor time that the loop takes for all rows."""
     plan = join.select("time").plan({name: table.schema for name, table in tables.items()})
     operator = build_operator(plan, whole=False)
     parts = [

@@ -49,7 +49,7 @@ class Setting:
     Attributes:
         streams: how many streams.
         rows: the budget of each.
-        timed: tuples of all streams together that are timed, after as many as fill the windows.
+        timed: rows of all streams together that are timed, after as many as fill the windows.
         repeats: how often.
         policies: by name; `exact` has no budget, `column` sheds by the column `misc`.
         end_to_end: whether replay is timed too, and not only the loop.
@@ -128,7 +128,7 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
             costs[setting.rows] = bench.cost("existence")
     few, many = min(costs), max(costs)
     yield Measurement(
-        f"growth of the loop's time per tuple from {few:,} to {many:,} rows, existence, 5 streams",
+        f"growth of the loop's time per row from {few:,} to {many:,} rows, existence, 5 streams",
         costs[many] / costs[few],
         "times",
         bar=GROWTH_BAR,
@@ -139,7 +139,7 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
 
 
 def loop_speeds(setting: Setting, progress: Progress) -> dict[str, float]:
-    """How many tuples a second the compiled loop takes under each policy of a setting."""
+    """How many rows a second the compiled loop takes under each policy of a setting."""
     bench = _Bench(setting, progress)
     bench.time_loops()
     return {policy: 1 / bench.cost(policy) for policy in setting.policies}
@@ -164,7 +164,7 @@ class _Bench:
         self.loop_times: dict[str, float] = {}
 
     def _batch(self, plan: Plan) -> Batch:
-        """All tuples in the order of arrival, as the loop takes them."""
+        """All rows in the order of arrival, as the loop takes them."""
         operator = _operator(plan)
         parts = [
             operator.read(position, table.combine_chunks().to_batches()[0])
@@ -173,7 +173,7 @@ class _Bench:
         return merged(parts)
 
     def cost(self, policy: str) -> float:
-        """Seconds of the loop for each tuple."""
+        """Seconds of the loop for each row."""
         timed: int = self.tuples - self.setting.filling * self.setting.streams
         return self.loop_times[policy] / timed
 
@@ -191,7 +191,7 @@ class _Bench:
         self.time_loops()
         for policy in self.setting.policies:
             bar = LOOP_BARS.get(policy) if self._is_the_paper_s() else None
-            yield Measurement(self._name("loop", policy), 1 / self.cost(policy), "tuples/s", bar)
+            yield Measurement(self._name("loop", policy), 1 / self.cost(policy), "rows/s", bar)
         yield from self._share()
         if self.setting.end_to_end:
             yield from self._end_to_end()
@@ -216,7 +216,7 @@ class _Bench:
             of_paper = policy == "existence" and self._is_the_paper_s()
             bar = END_TO_END_BAR if of_paper else None
             name = self._name("end to end", policy)
-            yield Measurement(name, self.tuples / seconds, "tuples/s", bar)
+            yield Measurement(name, self.tuples / seconds, "rows/s", bar)
 
     def _share(self) -> Iterator[Measurement]:
         """How much of what memory can hand over the loop asks for."""
@@ -325,7 +325,7 @@ def _in_shards(quick: bool, progress: Progress) -> Iterator[Measurement]:
         said = f"replay, {policy}, {setting}"
         for number, seconds in best.items():
             rows = sum(table.num_rows for table in tables.values())
-            yield Measurement(f"{said}, shards={number}", rows / seconds, "tuples/s")
+            yield Measurement(f"{said}, shards={number}", rows / seconds, "rows/s")
         ratio = best[1] / best[SHARDS]
         name = f"speed of shards={SHARDS} against one, {said}"
         yield Measurement(name, ratio, "times", SHARDS_BAR)

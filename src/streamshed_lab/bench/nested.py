@@ -61,7 +61,7 @@ def _scan(rate: float, repeats: int, progress: Progress) -> Iterator[Measurement
     name = f"ε scan, 3 streams, {rate * WINDOW:,.0f} rows in a window"
     yield Measurement(name, made / seconds, "comparisons/s")
     rows = sum(table.num_rows for table in tables.values())
-    yield Measurement(f"{name}, tuples", rows / seconds, "tuples/s")
+    yield Measurement(f"{name}, rows", rows / seconds, "rows/s")
 
 
 def _against_duckdb(rate: float, repeats: int, progress: Progress) -> Iterator[Measurement]:
@@ -206,5 +206,5 @@ def _throttle(quick: bool, progress: Progress) -> Iterator[Measurement]:
             100 * compared(work(kind, 250.0, seed), limit)["improvement"]
             for seed in range(1 if quick else 3)
         ]
-        name = f"output over RandomDrop, {kind}, 250 tuples/s"
+        name = f"output over RandomDrop, {kind}, 250 rows/s"
         yield Measurement(name, float(np.mean(gains)), "%", bar=bar)

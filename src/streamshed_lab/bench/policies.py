@@ -207,7 +207,7 @@ def _speed(quick: bool, progress: Progress) -> Iterator[Measurement]:
 def _beside_existence(
     name: str, measured: Mapping[str, float], bar: float | None
 ) -> Iterator[Measurement]:
-    yield Measurement(name, measured["density"], "tuples/s", bar)
+    yield Measurement(name, measured["density"], "rows/s", bar)
     ratio = measured["density"] / measured[EP]
     yield Measurement(f"{name}, against existence", ratio, "times", AGAINST_EP_BAR)
 

@@ -1,17 +1,17 @@
 """Joins of many streams: SNJoin, ours and bare, beside MJoin and trees of XJoins.
 
-All take turns on the same tuples, once the window of a minute is full, without shedding; how, and
+All take turns on the same rows, once the window of a minute is full, without shedding; how, and
 on which workloads, is said in `streamshed_lab.experiments.snjoin`. Complete joins of 2 to 20
-streams with 100 tuples a second each: *readings* have no results with many streams, *events*
+streams with 100 rows a second each: *readings* have no results with many streams, *events*
 have them with any number. *Bare SNJoin* is figure 2 of its paper on the baselines' own
-tables; SNJoin is our engine, which does more, row by row; *in bulk* it takes the tuples many at
+tables; SNJoin is our engine, which does more, row by row; *in bulk* it takes the rows many at
 once, with those that fill the window, as replay does where nothing is shed (the time is that of all
-cores together, and the timed tuples' part of the whole). MJoin chooses
-the order of its probes every 1,024 tuples; in another run with the paper's costs, an order for each
-tuple and partial results that are formed.
+cores together, and the timed rows' part of the whole). MJoin chooses
+the order of its probes every 1,024 rows; in another run with the paper's costs, an order for each
+row and partial results that are formed.
 
-Joins of variable arity of 200 to 2,000 streams with a tuple a second each, whose values move on.
-*Equal work* is the processor time that SNJoin takes for all tuples: the others get so many, drawn
+Joins of variable arity of 200 to 2,000 streams with a row a second each, whose values move on.
+*Equal work* is the processor time that SNJoin takes for all rows: the others get so many, drawn
 at random, as they can process in it. Spilling is measured in `streamshed_lab.bench.spilling`.
 """
 
@@ -113,7 +113,7 @@ def _factorised(scale: Scale, workload: str, progress: Progress) -> Iterator[Mea
         runs = [timed(tuples, baselines(query)[name]()) for _ in range(scale.rounds)]
         seconds, outputs = min(runs)
         spent[name] = seconds
-        yield Measurement(f"outputs, {name}, {where}", outputs / tuples.count, "per tuple")
+        yield Measurement(f"outputs, {name}, {where}", outputs / tuples.count, "per row")
     said = f"time of {BARE} against that of {CHOOSING}, {where}"
     yield Measurement(said, spent[BARE] / spent[CHOOSING], "times")
 
@@ -122,8 +122,8 @@ def _costs(
     tuples: Arrivals, spent: dict[str, float], results: int, where: str
 ) -> Iterator[Measurement]:
     for name, seconds in spent.items():
-        yield Measurement(f"time per tuple, {name}, {where}", seconds / tuples.count * 1e9, "ns")
-    yield Measurement(f"results, {where}", results / tuples.count, "per tuple")
+        yield Measurement(f"time per row, {name}, {where}", seconds / tuples.count * 1e9, "ns")
+    yield Measurement(f"results, {where}", results / tuples.count, "per row")
 
 
 def _variable(scale: Scale, progress: Progress) -> Iterator[Measurement]:
@@ -139,7 +139,7 @@ def _variable(scale: Scale, progress: Progress) -> Iterator[Measurement]:
             make = baselines(query)[name]
             share, made = at_equal_work(tuples, make, spent[SN], spent[name])
             bar = least if streams == max(scale.many) else None
-            yield Measurement(f"tuples taken at equal work, {name}, {where}", 100 * share, "%")
+            yield Measurement(f"rows taken at equal work, {name}, {where}", 100 * share, "%")
             said = f"SNJoin's output against that of {name} at equal work, {where}"
             yield Measurement(said, results / max(1, made), "times", bar)
 
@@ -157,13 +157,13 @@ def _changing(scale: Scale, progress: Progress) -> Iterator[Measurement]:
         rates[changes], costs[changes] = results / tuples.count, seconds / tuples.count
     where = f"{streams:,} streams, up to {CHANGES} joining or leaving in a minute"
     yield Measurement(
-        f"fewer results for a tuple than the static set makes, {where}",
+        f"fewer results for a row than the static set makes, {where}",
         100 * (1 - rates[CHANGES] / rates[0]),
         "%",
         FEWER_BAR,
         at_most=True,
     )
-    said = f"time per tuple against the static set, {where}"
+    said = f"time per row against the static set, {where}"
     yield Measurement(said, costs[CHANGES] / costs[0], "times")
 
 
@@ -173,7 +173,7 @@ def _best(tuples: Arrivals, rounds: int) -> tuple[float, int]:
 
 
 def _crowd(scale: Scale, progress: Progress) -> Iterator[Measurement]:
-    """A crowd of streams, each with a tuple every ten seconds."""
+    """A crowd of streams, each with a row every ten seconds."""
     seconds, crowd = FULL_AFTER + 30.0, scale.crowd
     fields = {
         "values move on": SensorWorkload(
@@ -186,5 +186,5 @@ def _crowd(scale: Scale, progress: Progress) -> Iterator[Measurement]:
         progress(where)
         tuples = Arrivals.of(sensor_join(), {"readings": field.table()})
         spent, results = _best(tuples, scale.rounds)
-        yield Measurement(f"loop, {where}", tuples.count / spent, "tuples/s", SPEED_BAR)
-        yield Measurement(f"results, {where}", results / tuples.count, "per tuple")
+        yield Measurement(f"loop, {where}", tuples.count / spent, "rows/s", SPEED_BAR)
+        yield Measurement(f"results, {where}", results / tuples.count, "per row")

@@ -74,7 +74,7 @@ def _measured(
     best = best_of(repeats, {name: partial(processor_time, work) for name, work in runs.items()})
     tuples = sum(table.num_rows for table in tables.values())
     for name, seconds in best.items():
-        yield Measurement(f"replay, {name}, {setting}", tuples / seconds, "tuples/s")
+        yield Measurement(f"replay, {name}, {setting}", tuples / seconds, "rows/s")
     ratio = best["exact"] / best["spilled"]
     yield Measurement(f"speed against the join in memory, {setting}", ratio, "times", SPEED_BAR)
 

@@ -120,14 +120,14 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
         for policy in policies:
             name = f"loop, {NAMES[policy]}, 2 streams, {setting}, {churn}"
             bar = SPEED_BAR if setting.rows == SOME and policy == POLICY else None
-            yield Measurement(name, tuples / seconds[policy], "tuples/s", bar)
-        yield Measurement(f"results, {setting}", bench.results / tuples, "per tuple")
+            yield Measurement(name, tuples / seconds[policy], "rows/s", bar)
+        yield Measurement(f"results, {setting}", bench.results / tuples, "per row")
         if setting.rows == FEW:
             costs[setting.facts] = cost
             name = f"relation and its index, {setting.facts:,} facts"
             yield Measurement(name, bench.relation_bytes / setting.facts, "bytes/fact")
     yield Measurement(
-        f"growth of the time per tuple from {sizes[0]:,} to {sizes[-1]:,} facts",
+        f"growth of the time per row from {sizes[0]:,} to {sizes[-1]:,} facts",
         costs[sizes[-1]] / costs[sizes[0]],
         "times",
         bar=GROWTH_BAR,
@@ -152,7 +152,7 @@ class _Bench:
         self.relation_bytes = 0
 
     def loop(self, policy: Policy) -> float:
-        """Seconds of processor time for all tuples and changes, once the relation is indexed."""
+        """Seconds of processor time for all rows and changes, once the relation is indexed."""
         schemas = {name: table.schema for name, table in self.tables.items()}
         operator = build_operator(self.join.shed(policy).plan(schemas), whole=False)
         parts = [

@@ -60,6 +60,10 @@ class Reading(NamedTuple):
         """The same reading, in a cell."""
         return Reading(self.said, cell)
 
+    def also(self, **said: object) -> Reading:
+        """The same reading, with answers to more questions."""
+        return Reading((*self.said, *reading(**said).said), self.cell)
+
     def __str__(self) -> str:
         answers = [f"{name} {answer}" for name, answer in self.said]
         return ", ".join([*answers, self.cell] if self.cell else answers)
@@ -275,26 +279,54 @@ def tally(claims: Sequence[Claim], plain: Mapping[str, str] | None = None) -> Ta
     counted = [claim for claim in claims if not claim.ours]
     cells = [cell for c in counted for outcome in c.outcomes for cell in outcome.cells]
     asked = [sorted({name for o in claim.outcomes for name in o.reading}) for claim in counted]
+    chosen: dict[str, str] = {}
+    held = 0
+    for group in _groups(asked):
+        best, most = _best_of([(counted[number], asked[number]) for number in group])
+        chosen |= best
+        held += most
+    best = {name: chosen[name] for name in _answers(o for c in counted for o in c.outcomes)}
+    return Tally(
+        len(counted),
+        sum(claim.holds for claim in counted),
+        sum(claim.holds_under(plain or {}) for claim in counted),
+        held,
+        best,
+        sum(any(outcome.holds for outcome in claim.outcomes) for claim in counted),
+        (sum(cell.holds for cell in cells), len(cells)),
+    )
+
+
+def _best_of(claims: Sequence[tuple[Claim, Sequence[str]]]) -> tuple[dict[str, str], int]:
+    """The reading under which most claims hold, each with what is asked for it, and how many."""
     known: dict[tuple[int, tuple[str, ...]], bool] = {}
     best, held = {}, -1
-    for said in _readings(counted):
+    for said in _readings([claim for claim, _ in claims]):
         under = 0
-        for number, (claim, names) in enumerate(zip(counted, asked, strict=True)):
+        for number, (claim, names) in enumerate(claims):
             at = number, tuple(said[name] for name in names)
             if at not in known:
                 known[at] = claim.holds_under(said)
             under += known[at]
         if under > held:
             best, held = said, under
-    return Tally(
-        len(counted),
-        sum(claim.holds for claim in counted),
-        sum(claim.holds_under(plain or {}) for claim in counted),
-        max(held, 0),
-        best,
-        sum(any(outcome.holds for outcome in claim.outcomes) for claim in counted),
-        (sum(cell.holds for cell in cells), len(cells)),
-    )
+    return best, held
+
+
+def _groups(asked: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Claims, by number, of which no two in different groups have a question in common.
+
+    Examples:
+        >>> _groups([["spread"], ["orders"], ["orders", "rate"], []])
+        [[0], [1, 2], [3]]
+    """
+    groups: list[tuple[set[str], list[int]]] = []
+    for number, names in enumerate(asked):
+        common = [group for group in groups if group[0].intersection(names)]
+        groups = [group for group in groups if group not in common]
+        together = sorted(n for _, numbers in common for n in numbers)
+        groups.append(({*names}.union(*(names for names, _ in common)), [*together, number]))
+    return sorted(numbers for _, numbers in groups)
 
 
 def _answers(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ def test_everything_is_measured_once(monkeypatch):
     named = {measurement.name: measurement for measurement in found}
     assert len(named) == len(found)
     level = "time of bare SNJoin against that of"
-    choosing = f"{level} MJoin, an order for each tuple, complete, events"
+    choosing = f"{level} MJoin, an order for each row, complete, events"
     assert named[f"{choosing}, 3 streams"].bar == 0.62
     assert named[f"{choosing}, 2 streams"].bar is None
     assert named[f"{level} XJoin tree, complete, readings, 3 streams"].bar == 0.82

@@ -19,7 +19,7 @@ def test_everything_is_measured_once(monkeypatch):
     assert all(measurement.value > 0 for measurement in found)
     speeds = [m for name, m in named.items() if name.startswith("loop, importance(gain_loss)")]
     assert [m.bar for m in speeds] == [None, None, 1_000_000, None]
-    assert named["growth of the time per tuple from 100 to 2,000 facts"].bar == 3
+    assert named["growth of the time per row from 100 to 2,000 facts"].bar == 3
     assert told
 
 

@@ -22,15 +22,10 @@ from streamshed.engine.observe.state import (
     FREE_ENTRY,
     FREE_KEY,
     FULL_AT,
-    HIDDEN,
     KEYS_USED,
-    LOTS,
-    MERGED,
     NEWEST,
-    PREDICTED,
     ROOM,
     ROW_UNITS,
-    SIGNS,
     STEP_ENDS,
     STEPS,
     STREAMS,
@@ -43,10 +38,9 @@ from streamshed.engine.observe.state import (
 from streamshed.engine.observe.tallies import (
     Estimator,
     depths,
-    largest,
     lately,
     mixed,
-    variance,
+    variances_by_lots,
 )
 from streamshed.engine.restore import Rows
 from streamshed.estimates import KeyTally
@@ -252,13 +246,7 @@ class LossEstimator(Estimator):
 
     def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
         """The variances, and the largest sum of a group, by the names they have in a `Tally`."""
-        return {
-            "weight": largest(spread[LOTS]),
-            "variance": variance(spread[LOTS]),
-            "unseen_variance": variance(spread[PREDICTED]),
-            "hidden_variance": variance(spread[HIDDEN]),
-            "merged_variance": float((spread[MERGED, :SIGNS] ** 2).mean()),
-        }
+        return variances_by_lots(spread)
 
     def key_tally(self) -> KeyTally:
         """What is known of the keys that have results."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,17 @@ import pyarrow as pa
 
 from streamshed.engine.batch import Batch
 from streamshed.engine.component import Component
-from streamshed.engine.observe.state import DEEPEST, FAR, GROUPS, STEPS
+from streamshed.engine.observe.state import (
+    DEEPEST,
+    FAR,
+    GROUPS,
+    HIDDEN,
+    LOTS,
+    MERGED,
+    PREDICTED,
+    SIGNS,
+    STEPS,
+)
 from streamshed.engine.restore import Rows
 from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import NEVER, NEWEST, RESULTS, Core, Memory, Shape
@@ -113,6 +124,16 @@ class Estimator(Component):
         spread = (after.spread - before.spread).reshape(-1, GROUPS)
         return self._tally(total, spread, made)
 
+    def numbers_since(self, before: Sums) -> list[float]:
+        """What was tallied since a moment as plain numbers: the weight, and what can be added."""
+        total, spread = self.sums.total, self.sums.spread.reshape(-1, GROUPS).copy()
+        sums = {name: float((total[name] - before.total[name]).sum()) for name in _SUMS}
+        spread -= before.spread.reshape(-1, GROUPS)
+        sums["hidden"] *= self.doubt
+        spread[HIDDEN] *= self.doubt
+        weight = max(float(total["weight"].max()), self.heaviest)
+        return [weight, *sums.values(), *spread.ravel().tolist()]
+
     def tally_lately(self, core: Core) -> Tally:
         """The same in the last minute, or window."""
         now = self.rows_seen
@@ -141,6 +162,26 @@ class Estimator(Component):
     def key_tally(self) -> KeyTally | None:
         """What is known of the keys that have results; None where rows share none."""
         return None
+
+
+def tally_of_numbers(told: Sequence[Sequence[float]], made: int) -> Tally:
+    """What `numbers_since` has told of several spans of time, in which so much was made."""
+    numbers = np.array(told)
+    weight, sums = float(numbers[:, 0].max()), numbers[:, 1:].sum(axis=0)
+    found = variances_by_lots(sums[len(_SUMS) :].reshape(-1, GROUPS))
+    weight = max(weight, found.pop("weight"))
+    return Tally(**dict(zip(_SUMS, sums.tolist(), strict=False)), **found, made=made, weight=weight)
+
+
+def variances_by_lots(spread: npt.NDArray[np.float64]) -> dict[str, float]:
+    """The variances, and the largest sum of a group, where keys are followed by lot."""
+    return {
+        "weight": largest(spread[LOTS]),
+        "variance": variance(spread[LOTS]),
+        "unseen_variance": variance(spread[PREDICTED]),
+        "hidden_variance": variance(spread[HIDDEN]),
+        "merged_variance": float((spread[MERGED, :SIGNS] ** 2).mean()),
+    }
 
 
 def lately(plan: Plan) -> int:

@@ -29,7 +29,7 @@ is silent, this was decided:
   produce any more output tuples", is as true of all other rows of the key (`all rows`).
 * **Ties** of the value-based policies are broken at random, anew at each drop, as
   `docs/meaning.md` says: the paper has them "similar to random selection" where values are unique.
-* **Cost** (figure 9) is the time of the whole join, per tuple, by policy in turn, the median of
+* **Cost** (figure 9) is the time of the whole join, per row, by policy in turn, the median of
   some rounds. The cost of deciding is that time less the time with Random, which decides nothing.
   That is of the policies as they are here. With the tables of section 4, a value-based policy's of
   all values of the domain, deciding is timed by itself (`tables`).
@@ -37,7 +37,7 @@ is silent, this was decided:
   are too many to make one by one. They are counted without being made, by a plain version of the
   policies (`streamshed_lab.experiments.existence.written`); and two readings are run on the engine:
   the variance as said, with memory and window, and so the rows per value, cut to a tenth; and 15 to
-  35 as standard deviations, with half of the memory and window. Both with fewer tuples.
+  35 as standard deviations, with half of the memory and window. Both with fewer rows.
   Whether the policies become *similar* is judged by how many times as many results one makes as the
   other, and by their distance in a chart of all variances.
 * **Real data** (figure 11): ClarkNet is not to be had. Four linked pages of the San Diego

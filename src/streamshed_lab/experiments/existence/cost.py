@@ -27,7 +27,7 @@ RIVALS: tuple[Kind, ...] = ("frequency", "output")
 
 
 def figure_9(scale: Scale, report: Report) -> list[Claim]:
-    """Time per tuple, by memory and by number of streams."""
+    """Time per row, by memory and by number of streams."""
     whole_a, deciding_a, _ = _time(
         scale, report, "fig09a", "rows", scale.memories, lambda base, rows: (base, rows)
     )
@@ -44,7 +44,7 @@ def figure_9(scale: Scale, report: Report) -> list[Claim]:
     tables_a = _time_tables(scale, report, "fig09a", "rows", scale.memories, 5, None)
     tables_b = _time_tables(scale, report, "fig09b", "streams", scale.streams, None, 500)
     grown: dict[str, float] = {k: tables_b[high][k] / tables_b[low][k] for k in KINDS}
-    domain = f"\n\nWith tables of section 4, of {scale.domain:,} values, ns per tuple:\n\n"
+    domain = f"\n\nWith tables of section 4, of {scale.domain:,} values, ns per row:\n\n"
     return [
         judge(
             "9a",
@@ -96,7 +96,7 @@ def _time_tables(
     streams: int | None,
     rows: int | None,
 ) -> dict[int, dict[Kind, float]]:
-    """Nanoseconds per tuple of the tables of section 4, by axis and policy; the least of rounds."""
+    """Nanoseconds per row of the tables of section 4, by axis and policy; the least of rounds."""
     found: dict[int, dict[Kind, float]] = {}
     runs: list[Row] = []
     for value in values:
@@ -207,7 +207,7 @@ def _time(
     values: Sequence[int],
     setting: Callable[[ExistenceWorkload, int], tuple[ExistenceWorkload, int]],
 ) -> tuple[Times, Times, Times]:
-    """Medians by axis and policy: nanoseconds per tuple, how many more than Random, and over it.
+    """Medians by axis and policy: nanoseconds per row, how many more than Random, and over it.
 
     Policies take turns within a round, and each is compared with Random in the same round, so that
     whatever else the machine does meets them alike.
@@ -266,7 +266,7 @@ def _cheaper(deciding: Times, axis: str) -> dict[Reading, bool]:
 
 def _time_table(whole: Times, deciding: Times, axis: str) -> str:
     table = markdown_table(
-        ["ns per tuple", *POLICIES],
+        ["ns per row", *POLICIES],
         [
             [f"{value} {axis}", *(f"{of[p]:.0f} ({deciding[value][p]:+.0f})" for p in POLICIES)]
             for value, of in whole.items()

@@ -38,7 +38,7 @@ from streamshed_lab.experiments.verdicts import CLEARLY, Claim, Reading, judge
 LIMITED = (*EPS.values(), "random", *FREQUENCIES.values(), "output")
 """The paper's policies, which are run with a processor of limited speed too."""
 SPEED = 84.0
-"""Rows that the paper's machine takes in a second: all five streams at 16.7 tuples/s each."""
+"""Rows that the paper's machine takes in a second: all five streams at 16.7 rows/s each."""
 MORE = "More is taken as: a larger mean over seeds, in every cell."
 
 
@@ -209,7 +209,7 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
     table = results_table(mean, exact, ends, "500 rows")
 
     def rises(found: Means, at: tuple[Any, ...], v: Variant) -> bool:
-        """Whether EP's results grow up to 16.7 tuples/s, and fall slightly beyond."""
+        """Whether EP's results grow up to 16.7 rows/s, and fall slightly beyond."""
         slow, best, fast = (found[*at, rate, v.ep] for rate in (low, 16.7, high))
         return slow < best and 0.75 * best <= fast < best
 

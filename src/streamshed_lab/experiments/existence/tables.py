@@ -78,7 +78,7 @@ def new_tables(kind: int, streams: int, domain: int, rows: int) -> Tables:
 
 
 def nanoseconds(tables: dict[str, pa.Table], kind: Kind, rows: int, domain: int) -> float:
-    """The time that deciding and keeping the tables takes, for each tuple.
+    """The time that deciding and keeping the tables takes, for each row.
 
     Args:
         tables: streams of unique keys, below the domain's size.
@@ -102,7 +102,7 @@ def nanoseconds(tables: dict[str, pa.Table], kind: Kind, rows: int, domain: int)
 
 @loop
 def decide(tables, kind, streams, rows, stream, value):  # type: ignore[no-untyped-def]
-    """Take tuples, one after the other; returns how many keys were completed."""
+    """Take rows, one after the other; returns how many keys were completed."""
     completed = 0
     for i in range(stream.size):
         own = stream[i]

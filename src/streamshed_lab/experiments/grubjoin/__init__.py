@@ -6,14 +6,15 @@ correlation-aware CPU load shedding*. Where the paper is silent, this was decide
 * **Work** is counted in the join's own time, not in time on the paper's machine: in comparisons
   alone, or with what results and adaptations cost as well (`charged`; see
   `streamshed_lab.experiments.grubjoin.charging`). What can be done in a second is what the full
-  three-way, nonaligned join costs at 100 tuples a second, the rate at which the paper says that
+  three-way, nonaligned join costs at 100 rows a second, the rate at which the paper says that
   shedding begins. (In table II also the one at 75: said there to be the highest rate at which both
   operators perform around the same.)
 * **RandomDrop** thins the streams out before the join, at the statically best rates, knowing rates
   and selectivities beforehand, and is given as many comparisons as GrubJoin made, or the same time.
 * **The cost of conditions** (table II): a comparison costs so much, or its condition is evaluated
   so often, which costs what that takes here.
-* **Lags and deviations** of the fourth and fifth stream (figures 13 and 15): 10 and 12 s, 50.
+* **Lags and deviations** of the fourth and fifth stream (figures 13 and 15): 10 and 12 s, 50; in
+  figure 13 also a deviation of 2, as of the first two (`other streams`).
 * **Buffers** (section III-B) are a queue for each stream: how a row goes through windows is decided
   when it is taken. Without one, as the engine is by itself, it is decided when the row comes, and
   only who is dropped follows from the work (`decided`): both in figures 11, 13 and 16.

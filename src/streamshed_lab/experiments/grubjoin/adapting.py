@@ -130,7 +130,7 @@ def figure_16(scale: Scale, report: Report) -> list[Claim]:
                 for at in readings
                 for size, cut in (("1 s", 0.3), ("2 s", 0.5))
             },
-            "At 200 tuples/s, in 20 s that begin with full windows and a throttle of 1. Where it "
+            "At 200 rows/s, in 20 s that begin with full windows and a throttle of 1. Where it "
             "is decided when a row comes, rows from before the throttle was set anew hold the "
             "others up, the longer the more of them wait. And a join that has fallen behind once "
             "keeps its buffers full, of whatever size: nothing in section III-A drains them.",

@@ -2,7 +2,7 @@
 
 The paper measures the output of a machine, whose time goes into comparisons, into making results,
 and into setting harvest fractions. Here a machine is one that keeps up with the full, nonaligned
-join of three streams at 100 tuples a second, and no more:
+join of three streams at 100 rows a second, and no more:
 
 * A *comparison* is one evaluation of a condition in nested loops.
 * A *result* costs so many comparisons as one does here, where all rows of a window are visited

@@ -231,6 +231,10 @@ SIDES = {"forward": "BDOpDC", "double-sided": DOUBLE}
 """From where harvest numbers are set: forward, as section V-A has it, or as section VI-A."""
 
 
+OPTIMALLY = {"to a thousandth": 0.999, "to a hundredth": 0.99}
+"""How near the best a mean is that is said to be optimal."""
+
+
 def figure_7(scale: Scale, report: Report) -> list[Claim]:
     """How near greedy comes to the best, by metric."""
     runs: list[Row] = []
@@ -254,9 +258,9 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
     ]
     table = markdown_table(["selectivities", "z", *metrics], cells)
 
-    def tried(least: float, above: float = 0.0) -> dict[Reading, Number]:
+    def tried(least: float, above: float = 0.0, **said: str) -> dict[Reading, Number]:
         return {
-            reading(sides=sides, selectivities=sigma).at(f"z = {z:g}"): Number(
+            reading(sides=sides, selectivities=sigma, **said).at(f"z = {z:g}"): Number(
                 mean[sigma, z, metric], low=least
             )
             for sides, metric in SIDES.items()
@@ -271,10 +275,14 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
             "7",
             "BDOpDC performs optimally for z of 0.4 and more",
             table,
-            tried(0.999, 0.4),
+            {
+                cell: reached
+                for optimally, least in OPTIMALLY.items()
+                for cell, reached in tried(least, 0.4, optimally=optimally).items()
+            },
             "Greedy takes the step with the most output for its cost; where the budget ends in the "
             "middle of a costly one, the best setting has others.",
-            "Taken as: 0.999 of it, in the mean.",
+            "Taken as: 0.999 of it, in the mean; or 0.99, as a chart shows it.",
         ),
         judge(
             "7",

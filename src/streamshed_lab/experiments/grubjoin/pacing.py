@@ -1,4 +1,4 @@
-"""Throttled joins, watched in the course of time, and the baseline that drops tuples at random."""
+"""Throttled joins, watched in the course of time, and the baseline that drops rows at random."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Span:
 
     Attributes:
         results: made.
-        comparisons: made in the time, those for which tuples waited when it began included.
+        comparisons: made in the time, those for which rows waited when it began included.
         arrived: rows that came.
         shed: rows that were dropped or shed.
         throttle: the part of the full join that was done at the end.

@@ -16,16 +16,16 @@ what is tested. Where it is silent, this was decided:
   (`streamshed_lab.experiments.msketch.written`).
 * **Expectations below one result**: what a row has made is compared with what is expected of it, at
   least one result (figure 7). Estimates of sketches can be negative.
-* **Time** (figure 3) is that of the loop, processor time, per tuple, the least of some rounds.
+* **Time** (figure 3) is that of the loop, processor time, per row, the least of some rounds.
 * **Recovery** (figure 5): how many intervals of 250 s after a change of region the output takes to
   come up to half of its median in the region (regions of at least 8 intervals).
-* **The queue** (figure 6): five tuples come while the join takes one. By section 5.1 a tuple comes
+* **The queue** (figure 6): five rows come while the join takes one. By section 5.1 a row comes
   every second, so that the join takes one in 5 seconds, and its window of 500 s is full with a
-  fifth of the tuples; or more come than there, as the "input rate is 5 times faster" of section
+  fifth of the rows; or more come than there, as the "input rate is 5 times faster" of section
   5.1.1 can be read, and windows and memory are those of figure 2 (`processed`). Three readings of
-  the queue are tried. *Shared, by results added* (the default here): of those that wait, tuples
-  stand by how many more results there are if they are taken, and sketches are of all tuples that
-  come (`docs/meaning.md`). *Shared, as written*: one queue, in which tuples stand by their
+  the queue are tried. *Shared, by results added* (the default here): of those that wait, rows
+  stand by how many more results there are if they are taken, and sketches are of all rows that
+  come (`docs/meaning.md`). *Shared, as written*: one queue, in which rows stand by their
   productivity, from sketches of those taken (algorithm 1). *Per stream, as written*: the same with
   a queue of ten for each stream, of which the join takes in turn.
 * **Windowed aggregates** (figure 7): of R1.A2, over the results of the last 500 s, every 50 s.

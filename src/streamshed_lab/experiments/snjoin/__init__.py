@@ -12,20 +12,20 @@ what is tested. Where it is silent, this was decided:
 * **The operators**: SNJoin is the engine's keyed operator, without a budget, or *bare*: figure 2
   and nothing besides, on the tables that MJoin and the trees of `streamshed_lab.baselines` have.
   All are compiled. Trees are left-deep, in the order of the streams, and store what they make in
-  between. MJoin chooses the order of its probes every 1,024 tuples; with the costs of figure 4, an
-  order for every tuple and partial results that are formed, it is measured too.
+  between. MJoin chooses the order of its probes every 1,024 rows; with the costs of figure 4, an
+  order for every row and partial results that are formed, it is measured too.
 * **One output for each arrival** (step 5 of figure 2), all rows that it meets, not their
   combinations: so the paper's own values, Zipf of 1 to 5, shared by all streams for ever, can be
   run (figures 5 and 6, SNJoin and MJoin; a tree stores the results of every two streams). Of our
   engine these are the outputs of `.factorised()`. In figure 6 the other values are run so too.
-* **Delay** is processor time per tuple; the least of some rounds.
+* **Delay** is processor time per row; the least of some rounds.
 * **Drop rate and output** (5b, 5c, 6): every operator is given the processor time that SNJoin takes
-  for all tuples. What the others cannot take in that time is dropped at random beforehand.
+  for all rows. What the others cannot take in that time is dropped at random beforehand.
 * **The set changes** (figure 7): in the course of time as many sensors are added as removed, so
   that the static set can be compared with. MJoin and trees are rearranged every minute in which
   the set has changed, or for each sensor that comes or goes (`rearranged`); a sensor's table stays
   until its last row has expired.
-* **Streams** have as many tuples as fill the window and are timed, not 10,000 each.
+* **Streams** have as many rows as fill the window and are timed, not 10,000 each.
 * **Real sensors** (figure 6): temperatures of a laboratory, rounded to a degree, a mean every ten
   minutes, joined within five. Left out where there is no such data.
 * **Disk support** (the last part of figure 5): with the paper's Zipf parameters of 1 to 5 the
@@ -122,7 +122,7 @@ PLAIN = {
     "heads": "limited",
     "table": "as by figure 6",
     "counted in": "members",
-    "MJoin's order": "every 1,024 tuples",
+    "MJoin's order": "every 1,024 rows",
     "rates by": "the streams",
     "output": "results",
     "rearranged": "once in a minute",

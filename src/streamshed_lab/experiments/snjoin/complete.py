@@ -1,4 +1,4 @@
-"""Complete joins of few fast streams: time per tuple, drop rate and output (figure 5)."""
+"""Complete joins of few fast streams: time per row, drop rate and output (figure 5)."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ from streamshed_lab.experiments.verdicts import (
 WHY = (
     "Here a probe that finds nothing costs some nanoseconds, and MJoin, whose probes begin with "
     "the most selective stream, mostly stops after the first: there is not much to save. Its "
-    "operator here does nothing else, and takes tuples in the order of time only; SNJoin's is the "
+    "operator here does nothing else, and takes rows in the order of time only; SNJoin's is the "
     "engine's, with lateness, accounts, and rows that can leave at any time."
 )
 
 APART = (
     "The paper's own numbers do not go together: by 5a SNJoin saves 38 % of MJoin's time and 18 % "
-    "of the tree's, so that in the same time a tree takes more tuples than MJoin; by 5c it makes "
-    "less output. Here a result of 20 streams needs 20 tuples that were taken: the output falls "
+    "of the tree's, so that in the same time a tree takes more rows than MJoin; by 5c it makes "
+    "less output. Here a result of 20 streams needs 20 rows that were taken: the output falls "
     "with the 20th power of their share, and what is a little slower makes next to none of it."
 )
 """Why outputs at equal work cannot be the paper's."""
 
 MJOINS = {
-    reading(**{"MJoin's order": "every 1,024 tuples"}): MJ,
-    reading(**{"MJoin's order": "for each tuple"}): CHOOSING,
+    reading(**{"MJoin's order": "every 1,024 rows"}): MJ,
+    reading(**{"MJoin's order": "for each row"}): CHOOSING,
 }
-"""How often MJoin chooses the order of its probes: now and then; or for each tuple, as figure 4
+"""How often MJoin chooses the order of its probes: now and then; or for each row, as figure 4
 counts it, where it forms its partial results too."""
 TREE = {reading(): XJ}
 
 
 def figure_5(scale: Scale, report: Report) -> list[Claim]:
-    """Time per tuple by the number of streams; drop rate and output at equal work."""
+    """Time per row by the number of streams; drop rate and output at equal work."""
     runs: list[Row] = []
     for workload in (READINGS, EVENTS):
         for streams in scale.few:
@@ -96,7 +96,7 @@ def _claims(runs: list[Row], most: int) -> list[Claim]:
             "workload",
             "streams",
             "operator",
-            "ns per tuple",
+            "ns per row",
             "SNJoin takes less",
             "bare SNJoin takes less",
             "dropped",

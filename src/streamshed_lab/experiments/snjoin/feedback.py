@@ -137,7 +137,7 @@ def figure_8(scale: Scale, report: Report) -> list[Claim]:
 
 @cache
 def table_cost(sensors: int = 200, tuples: int = 6_000) -> float:
-    """What each table more adds to the work of a tuple, in the time of SNJoin, as measured here."""
+    """What each table more adds to the work of a row, in the time of SNJoin, as measured here."""
     arrivals = Arrivals.of(sensor_join(), {"readings": simulated(sensors, tuples).table()})
     spent, _ = times(arrivals, sensor_query(sensors), 2, (SN, MJ))
     return max(0.0, spent[MJ] / spent[SN] - 1.0) / sensors

@@ -1,7 +1,7 @@
 """What the figures and the benchmark have in common: workloads, operators, and how they are timed.
 
-All operators are timed in turn on the same tuples, once the window of a minute is full, without
-shedding, in processor time; the least of some rounds counts. A join in bulk takes all tuples in one
+All operators are timed in turn on the same rows, once the window of a minute is full, without
+shedding, in processor time; the least of some rounds counts. A join in bulk takes all rows in one
 go: its time is the timed ones' part of the whole.
 """
 
@@ -34,7 +34,7 @@ SECOND = 1_000_000
 FULL_AFTER = 75
 """Seconds after which windows are full, and arrays no longer grow."""
 TRIALS = 6
-"""Shares of all tuples that are tried, at most."""
+"""Shares of all rows that are tried, at most."""
 SPARSE = 4
 """Times as many rows as come the hash tables of the baselines are made for: they are about twice
 as fast then as with tables made for the rows alone, and hardly faster with larger ones."""
@@ -42,7 +42,7 @@ RATE = 100.0
 """Rows a second of each stream of a complete join."""
 SN, MJ, XJ = "SNJoin", MJoin.name, XJoinTree.name
 AT_ONCE = "SNJoin in bulk"
-CHOOSING = "MJoin, an order for each tuple"
+CHOOSING = "MJoin, an order for each row"
 BARE = SNJoin.name
 OURS = {"our engine": (SN, ""), "bare": (BARE, " by bare")}
 """Which operator is SNJoin, and how what others save or make beside it is called."""
@@ -134,12 +134,12 @@ class Arrivals:
 
 
 def part(batch: Batch, start: int, end: int | None) -> Batch:
-    """The tuples of a batch from one to another."""
+    """The rows of a batch from one to another."""
     return Batch._make(column[start:end] if column.size else column for column in batch)
 
 
 def drain(operator: AnyJoin, batch: Batch) -> int:
-    """Process tuples, and let what comes of them go; returns how much it was."""
+    """Process rows, and let what comes of them go; returns how much it was."""
     handed_out = 0
     for start in range(0, batch.time.size, CHUNK):
         for found in operator.process(part(batch, start, start + CHUNK)):
@@ -220,10 +220,10 @@ def times(
 def at_equal_work(
     tuples: Arrivals, make: Callable[[], Baseline], seconds: float, whole: float
 ) -> tuple[float, int]:
-    """What share of the tuples can be processed in a time, and how many results that makes.
+    """What share of the rows can be processed in a time, and how many results that makes.
 
     The others are dropped at random before they come. The share is the largest of some that were
-    tried: with fewer tuples each may cost less.
+    tried: with fewer rows each may cost less.
 
     Args:
         tuples: all of them.
@@ -251,7 +251,7 @@ def at_equal_work(
 def compared(
     tuples: Arrivals, query: Query, rounds: int, names: tuple[str, ...], **said: object
 ) -> list[Row]:
-    """Time per tuple of each operator, and what each makes in the time that SNJoin takes for all.
+    """Time per row of each operator, and what each makes in the time that SNJoin takes for all.
 
     Where bare SNJoin is among them, also what each makes in the time that this takes.
 
@@ -287,7 +287,7 @@ def compared(
 
 
 def complete_tuples(workload: str, streams: int, tuples: int) -> Arrivals:
-    """The tuples of a complete join of some streams, so many of them timed."""
+    """The rows of a complete join of some streams, so many of them timed."""
     seconds = FULL_AFTER + tuples / RATE / streams
     if workload == READINGS:
         field = SensorWorkload(streams, seconds, every=1 / RATE, values=10_000, seed=1)

@@ -229,7 +229,7 @@ def measured_outputs(streams: int, seed: int, rows: int) -> list[Row]:
 def staged(baseline: type[Baseline], tables: Mapping[str, pa.Table], memory: int) -> Row:
     """The results of a baseline with a disk, by the stage that makes them.
 
-    The disk is revisited at the end of each window, when no tuples come for a moment (the reactive
+    The disk is revisited at the end of each window, when no rows come for a moment (the reactive
     stage of XJoin), and once when the streams have ended.
     """
     plan = key_join(tables, WINDOW).plan({name: rows.schema for name, rows in tables.items()})

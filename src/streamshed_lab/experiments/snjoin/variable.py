@@ -60,7 +60,7 @@ CHANGES = 100
 
 
 def figure_6(scale: Scale, report: Report) -> list[Claim]:
-    """Time per tuple, drop rate and output by the number of sensors."""
+    """Time per row, drop rate and output by the number of sensors."""
     runs: list[Row] = []
     for workload in (MOVING, OWN):
         for streams in scale.many:
@@ -112,7 +112,7 @@ def _measured(tuples: Arrivals, workload: str, streams: int, rounds: int) -> lis
 
 
 def _claims_6(runs: list[Row], most: int) -> list[Claim]:
-    heads = ["workload", "sensors", "operator", "ns per tuple", "dropped", "results", "of"]
+    heads = ["workload", "sensors", "operator", "ns per row", "dropped", "results", "of"]
     table = markdown_table(
         heads,
         [
@@ -128,7 +128,7 @@ def _claims_6(runs: list[Row], most: int) -> list[Claim]:
             for run in runs
         ],
     )
-    table += "\n\nDropped, and results, at the work that SNJoin does for all tuples; with"
+    table += "\n\nDropped, and results, at the work that SNJoin does for all rows; with"
     table += " an output for each arrival, outputs."
     found = {(run["workload"], run["operator"]): run for run in runs if run["streams"] == most}
     operators = {(run["workload"], run["operator"]) for run in runs}
@@ -147,9 +147,9 @@ def _claims_6(runs: list[Row], most: int) -> list[Claim]:
         }
 
     why = (
-        "The others probe the table of every sensor for each tuple, though few have its value: the "
+        "The others probe the table of every sensor for each row, though few have its value: the "
         "more sensors, the less of their input they can take in the same time. The paper's own gap "
-        "is far smaller; its operators ran inside a system that adds to every tuple's cost."
+        "is far smaller; its operators ran inside a system that adds to every row's cost."
     )
     return [
         judge(
@@ -209,7 +209,7 @@ def figure_7(scale: Scale, report: Report) -> list[Claim]:
                     "rearranged": rearranged,
                     "operator": operator,
                     "nanoseconds": seconds / tuples.count * 1e9,
-                    "per tuple": results / tuples.count,
+                    "per row": results / tuples.count,
                     "output": results / seconds,
                 }
             )
@@ -241,7 +241,7 @@ def changing_outputs(scale: Scale, report: Report, streams: int, changes: int) -
                     "changes": changed,
                     "operator": operator,
                     "nanoseconds": seconds / tuples.count * 1e9,
-                    "per tuple": made / tuples.count,
+                    "per row": made / tuples.count,
                     "output": made / seconds,
                 }
             )
@@ -337,8 +337,8 @@ def _claims_7(runs: list[Row], changes: int, outputs: list[Row]) -> list[Claim]:
         "operator",
         "changes in a minute",
         "rearranged",
-        "ns per tuple",
-        "results per tuple",
+        "ns per row",
+        "results per row",
         "output",
         "lost",
     ]
@@ -350,23 +350,23 @@ def _claims_7(runs: list[Row], changes: int, outputs: list[Row]) -> list[Claim]:
                 str(run["changes"]),
                 run["rearranged"] if run["changes"] and run["operator"] != SN else "",
                 f"{run['nanoseconds']:,.0f}",
-                f"{run['per tuple']:.3f}",
+                f"{run['per row']:.3f}",
                 f"{run['output']:,.0f}/s",
                 f"{lost[run['rearranged'], run['operator']]:.1%}" if run["changes"] else "",
             ]
             for run in runs
         ],
     )
-    fewer = 1 - found[changes, AT_ONCE, SN]["per tuple"] / found[0, AT_ONCE, SN]["per tuple"]
+    fewer = 1 - found[changes, AT_ONCE, SN]["per row"] / found[0, AT_ONCE, SN]["per row"]
     one = {(run["changes"], run["operator"]): run for run in outputs}
     of_outputs = {
         operator: 1 - one[changes, operator]["output"] / one[0, operator]["output"]
         for operator in (BARE, MJ)
     }
-    fewer_outputs = 1 - one[changes, BARE]["per tuple"] / one[0, BARE]["per tuple"]
+    fewer_outputs = 1 - one[changes, BARE]["per row"] / one[0, BARE]["per row"]
     table += "\n\nWith one output for each arrival "
     table += " and ".join(f"{name} loses {lost:.1%}" for name, lost in of_outputs.items())
-    table += f" of the outputs in a second; each tuple has {fewer_outputs:.1%} fewer."
+    table += f" of the outputs in a second; each row has {fewer_outputs:.1%} fewer."
     why = (
         "Rearranging MJoin or a tree of variable arity means to enter the rows of a window into "
         "new tables: milliseconds, where probing takes seconds, unless it is done for each sensor."
@@ -382,7 +382,7 @@ def _claims_7(runs: list[Row], changes: int, outputs: list[Row]) -> list[Claim]:
         judge(
             "7",
             "streams that join and leave cost SNJoin no more than 4 % of its results",
-            f"{fewer:.1%} fewer results for each tuple.\n\n{table}",
+            f"{fewer:.1%} fewer results for each row.\n\n{table}",
             {
                 reading(output="results"): Number(fewer, high=0.04),
                 reading(output="one for each arrival"): Number(fewer_outputs, high=0.04),

@@ -14,7 +14,7 @@ from streamshed_lab.offline.star.reading import Filter
 from streamshed_lab.workloads import StarWorkload
 
 LIFETIME = 10
-"""Of tuples, m, in the offline experiments."""
+"""Of rows, m, in the offline experiments."""
 
 PLANS = ("exact", "ossj", "sja-s, most important", "sja-s, least important")
 RAND = "rand-s"
@@ -117,7 +117,7 @@ def _claims_4(scale: Scale, summary: list[Row]) -> list[Claim]:
                 for memory in scale.memories
                 if worth[memory, RAND] < worth[memory, exact]
             },
-            "RAND-S takes tuples one after the other, r before s, as all online policies do; where "
+            "RAND-S takes rows one after the other, r before s, as all online policies do; where "
             "it makes the exact result there is nothing to compare.",
         ),
         judge(

@@ -16,7 +16,7 @@ from streamshed_lab.offline.star import Budget, near_optimum, read_star
 from streamshed_lab.workloads import StarWorkload
 
 LIFETIME = 50
-"""Of tuples, m, in the online experiments."""
+"""Of rows, m, in the online experiments."""
 
 RAND, SIMP, SIMPPROB, DIMPPROB, DGL = "rand-s", "simp-s", "simpprob-s", "dimpprob-s", "dgl-s"
 OURS = "density"
