@@ -46,6 +46,10 @@ SPILLED = "spilled"
 """In place of a policy: a join that spills; see `spilled_join`."""
 
 
+POLLED = "polled"
+"""In place of a policy: a join through a table that the driver reads anew; see `polled_join`."""
+
+
 CLUSTERED = "clustered"
 """In place of a policy: a join in clusters, with relevance feedback."""
 
@@ -88,6 +92,45 @@ def _spilled_rows(seed: int, size: int, start: int) -> pa.Table:
 
 SPILLING, SPILLING_WINDOW = {"a": 1, "b": 2}, 400
 """The seeds of the streams of a join that spills, and its window."""
+
+
+def polled_join(folder: Path) -> ss.Join:
+    """A join of two streams through a table that changes; the driver keeps what it has read."""
+    table, versions = str(folder / "_pairs.parquet"), str(folder / "_versions")
+    pairs = ss.relation(table, refresh="200 ms", versions=versions)
+    return ss.join("r", "s").on("k").within(POLLED_WINDOW, time="ts").through(pairs, r="a", s="b")
+
+
+def change_pairs(folder: Path, number: int, counts: bool = True) -> None:
+    """Let each key of one stream meet another of the other one, and wait until that counts."""
+    facts = {"a": range(KEYS), "b": [(key + number) % KEYS for key in range(KEYS)]}
+    pq.write_table(pa.table({**facts, "number": [number] * KEYS}), folder / "_new.parquet")
+    os.replace(folder / "_new.parquet", folder / "_pairs.parquet")
+    until = time.monotonic() + PATIENCE
+    while counts and len(versions_of(folder)) <= number:
+        assert time.monotonic() < until, "the table is not read"
+        time.sleep(0.05)
+    time.sleep(2.1 if counts else 0)
+
+
+def versions_of(folder: Path) -> list[int]:
+    """The moments from which on the versions of the table count, in milliseconds."""
+    return sorted(int(path.name.split("-")[1]) // 1000 for path in folder.glob("_versions/since-*"))
+
+
+def polled_batches() -> list[Batch]:
+    """Rows of which none is filtered, whatever the version of the table."""
+    random = np.random.default_rng(8)
+
+    def part(start: int) -> pa.Table:
+        numbers = np.arange(start, start + 40)
+        return pa.table({"k": random.integers(0, KEYS, 40), "ts": numbers, "n": numbers})
+
+    return [{"r": part(40 * batch), "s": part(40 * batch)} for batch in range(BATCHES)]
+
+
+KEYS, POLLED_WINDOW = 5, 60
+"""Of the join through a table that is read anew."""
 
 
 def with_changes(join: ss.Join, folder: Path, spark: SparkSession) -> ss.Join:

@@ -20,6 +20,10 @@ STAR = (
     .within("1 minute", time="ts")
     .through(pa.table({"k": pa.array([1], pa.int32()), "name": ["x"]}), a="k", b="name")
 )
+FACTS = ss.relation(
+    lambda: pa.table({"k": pa.array([1], pa.int32()), "name": ["x"]}), refresh="1 h"
+)
+POLLED = ss.join("a", "b").within("1 minute", time="ts").through(FACTS, a="k", b="name")
 
 
 def explained(said: ss.Join, shards: int = 1) -> str:
@@ -71,6 +75,9 @@ def explained(said: ss.Join, shards: int = 1) -> str:
         ),
         (CHAIN, 4, ["a.k = b.k, b.name = c.name", "each attribute (2 × 2 for 4 shards)"]),
         (STAR, 4, ["a.k = relation.k", "facts are divided", "the relation with its index"]),
+        (STAR, 1, ["then each has a part of the facts"]),
+        (POLLED, 4, ["a.k = relation.k", "each stream (2 × 2 for 4 shards)"]),
+        (POLLED, 1, ["then each has copies of rows"]),
         (
             ss.join(by="name").on("k").within({"x": "5 s"}, otherwise="1 s", time="ts"),
             1,

@@ -270,16 +270,17 @@ def _reason_for_one_shard(plan: Plan, shards: int) -> str:
         if plan.through.relation.grows:
             return "one shard: the changes of the relation have no end"
         if shards == 1:
-            return "one shard, unless shards= says more: then each has a part of the facts"
+            parts = "copies of rows" if axes_of(plan) else "a part of the facts"
+            return f"one shard, unless shards= says more: then each has {parts}"
     return ""
 
 
 def _routing(plan: Plan, shards: int) -> str:
     if reason := _reason_for_one_shard(plan, shards):
         return reason
-    if plan.through is not None and len(plan.streams) > 1:
-        return "facts are divided among shards, and rows go to those of their facts"
     axes = axes_of(plan)
+    if plan.through is not None and len(plan.streams) > 1 and not axes:
+        return "facts are divided among shards, and rows go to those of their facts"
     if not axes:
         return "rows go to a shard by the hash of their key"
     if isinstance(plan.pairwise, Near):

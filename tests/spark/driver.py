@@ -16,7 +16,16 @@ import pyarrow.parquet as pq
 import streaming
 from clusters import RELEVANCE, clustered_frame
 from disturbances import Disturbance, DisturbedClusterProcessor, DisturbedProcessor
-from queries import CLUSTERED, SPILLED, STREAMED, joined, spilled_join, with_changes
+from queries import (
+    CLUSTERED,
+    POLLED,
+    SPILLED,
+    STREAMED,
+    joined,
+    polled_join,
+    spilled_join,
+    with_changes,
+)
 from streamshed.spark import streaming as runtime
 
 # The package has a function of the module's name.
@@ -42,10 +51,11 @@ def main() -> None:
     if options.policy == CLUSTERED:
         ran = files.finish(clustered_frame(files, session, RELEVANCE))
     else:
-        spilled = options.policy == SPILLED
-        join = spilled_join(options.folder / "_disk") if spilled else joined(options.policy)
-        if options.policy == STREAMED:
-            join = with_changes(join, options.folder, session)
+        join = {
+            SPILLED: lambda: spilled_join(options.folder / "_disk"),
+            POLLED: lambda: polled_join(options.folder),
+            STREAMED: lambda: with_changes(joined(STREAMED), options.folder, session),
+        }.get(options.policy, lambda: joined(options.policy))()
         ran = files.run(session, join, shards=options.shards, resume=options.resume)
     pq.write_table(ran.table, options.folder / "_results.parquet")
     ledger = {"streams": streaming.counts(ran.ledger), "results": ran.ledger.results}

@@ -57,10 +57,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_joins_are_those_of_replay(server: str, tmp_path: Path) -> None:
-    """Without a number of shards, through a relation, and by the clock; each with its ledger."""
+    """Without a number of shards, through relations, and by the clock; each with its ledger."""
     client = [sys.executable, str(CLIENT), server, str(tmp_path)]
     done = subprocess.run(
         client, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["key", "relation", "batch", "wall", "listener"]
+    assert done.stdout.split() == ["key", "relation", "batch", "wall", "polled", "listener"]

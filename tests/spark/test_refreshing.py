@@ -58,18 +58,28 @@ def undo(files: Files, batch: int) -> None:
         (files.folder / "_checkpoint" / "commits" / name).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("join", [ALONE, PAIR], ids=["one stream", "two"])
+@pytest.mark.parametrize(
+    ("join", "shards", "fetched"), [(ALONE, 1, False), (PAIR, 1, True), (PAIR, 4, False)]
+)
 def test_a_batch_done_again_after_a_restart_has_the_facts_that_it_had(
-    spark: SparkSession, files: Files, tmp_path: Path, join: ss.Join
+    spark: SparkSession,
+    files: Files,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    join: ss.Join,
+    shards: int,
+    fetched: bool,
 ) -> None:
     """Whatever the table has become meanwhile; later batches have what it has become."""
+    if fetched:  # by workers, as on Spark Connect
+        monkeypatch.setattr(refreshing, "context_of", lambda session: None)
     file, folder = tmp_path / "_pairs.parquet", tmp_path / "_versions"
     met = {"r": "a"} if join is ALONE else {"r": "a", "s": "b"}
     streams = list(met)
 
     def results() -> dict[int, list[tuple[int, str]]]:
         through = join.through(polled(file, folder), **met)
-        return run(through.stream(files.frames(spark), shards=1), files)
+        return run(through.stream(files.frames(spark), shards=shards), files)
 
     pq.write_table(BEFORE, file)
     files.write([{name: {"r": R, "s": S}[name] for name in streams}])
@@ -152,14 +162,26 @@ def opened(folder: Path, token: str) -> VersionFolder:
 def test_versions_that_no_batch_needs_are_removed(tmp_path: Path) -> None:
     folder, needed = opened(tmp_path, "me"), refreshing._NEEDED
     rows = {name: pa.record_batch({"a": [name]}) for name in "xyz"}
+
+    def handed(*names: str) -> list[str]:
+        for name in names:
+            (tmp_path / name).touch()
+            folder.hand_out(tmp_path / name)
+        return sorted(path.name for path in tmp_path.glob("handed-out/*"))
+
+    handed("other-rows-x")  # by a poller of before
     for since, name in ((0, "x"), (100, "y"), (200, "x"), (200 + needed, "z")):
         folder.keep(name, rows[name])
-        folder.begin(refreshing._Kept(since, name))
+        handed(f"me-rows-{name}")
+        folder.begin(version := refreshing._Kept(since, name))
+        handed(f"me-since-{version.since}")
     # A batch that began before 200 may still be done again, and one that began before 100 may not.
     assert folder.kept() == [(100, "y"), (200, "x"), (200 + needed, "z")]
     folder.begin(refreshing._Kept(201 + needed, "x"))
     assert folder.kept() == [(200, "x"), (200 + needed, "z"), (201 + needed, "x")]
     assert sorted(path.name for path in tmp_path.glob("rows-*")) == ["rows-x", "rows-z"]
+    counting = ["me-since-200", f"me-since-{200 + needed}"]
+    assert handed() == ["me-rows-x", "me-rows-z", *counting]
     assert folder.rows("z", rows["z"].schema) == rows["z"]
     with pytest.raises(ss.SpecError, match=r"relation 'relation': .* lack the column 'b'"):
         folder.rows("z", pa.schema([("b", pa.int64())]))
@@ -171,6 +193,20 @@ def test_only_the_last_poller_writes(tmp_path: Path) -> None:
     assert first.is_mine()
     assert opened(tmp_path, "second").is_mine()
     assert not first.is_mine()
+
+
+def test_an_executor_that_cannot_reach_the_folder_says_so(tmp_path: Path) -> None:
+    folder = str(tmp_path / "elsewhere")
+    with pytest.raises(ss.StateError, match=r"finds no version .*/elsewhere'; let `versions` be"):
+        Versions("token", folder=folder).at(1)
+
+
+def test_spark_connect_needs_a_folder(spark: SparkSession, files: Files, monkeypatch) -> None:
+    files.write([{"r": R}])
+    monkeypatch.setattr(refreshing, "context_of", lambda session: None)
+    join = ALONE.through(ss.relation(lambda: BEFORE, refresh="1 hour"), r="a")
+    with pytest.raises(ss.SpecError, match=r"`refresh` needs `versions` on Spark Connect"):
+        join.stream(files.frames(spark))
 
 
 def test_a_version_that_is_kept_no_more_is_named() -> None:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import streamshed as ss
-from queries import joined, workload
+from queries import THROUGH, joined, workload
 from streaming import Batch, Files, Ran, counts, cut, replayed, rows, whole
 from streamshed import cli
 from streamshed.spark.savepoint import write_savepoint
@@ -68,6 +68,22 @@ def test_two_shards_then_three_then_one(stages: Stages) -> None:
     assert [json.loads(said) for said in stages.held.sources] == [{"logOffset": 1}] * 3
 
 
+@pytest.mark.parametrize(("columns", "shards"), [("ppp", (2, 3)), ("ppq", (1, 4))])
+def test_joins_through_a_relation_go_on_in_other_shards(
+    stages: Stages, columns: str, shards: tuple[int, int]
+) -> None:
+    """By a column that all streams have, and by others, where rows are copied from now on."""
+    facts = pa.table({"p": np.arange(9), "q": np.arange(9) * 2 % 9, "note": np.arange(9)})
+    join, batches = joined("exact"), cut(workload("exact"), 4)
+    join = join.through(facts, **dict(zip(batches[0], columns, strict=True)))
+    stages.run(join, batches[:2], shards[0])
+    ran = stages.run(join, batches[2:], shards[1])
+    expected = replayed(join, batches)
+    assert ran.ledger.results == expected.ledger.results > 0
+    assert ran.ledger.balanced
+    assert rows(stages.results(), expected.table.schema) == rows(expected.table)
+
+
 def test_shards_that_hold_more_than_others_go_on_with_it(stages: Stages) -> None:
     """Most rows have one key, and so most of the budget was its shard's."""
     random = np.random.default_rng(0)
@@ -116,6 +132,7 @@ def test_under_a_budget_with_another_window_and_another_column(
     [
         (lambda join: join.on("row"), r"of another join: key was .*; give the join that made it"),
         (lambda join: join.throttle(cpu=0.5), r"work is bounded, and such joins cannot go on"),
+        (lambda join: joined(THROUGH), r"the relation has changes, and such joins cannot go on"),
     ],
 )
 def test_what_cannot_go_on_says_so(

@@ -18,16 +18,22 @@ from clusters import in_batches, readings
 from queries import (
     BATCHES,
     CLUSTERED,
+    KEYS,
+    POLLED,
+    POLLED_WINDOW,
     SPILLED,
     SPILLING_WINDOW,
     STREAMED,
     THROUGH,
+    change_pairs,
     check,
     joined,
     logged,
+    polled_batches,
     running,
     spilled_batches,
     struck,
+    versions_of,
     waits,
     workload,
     written,
@@ -160,6 +166,43 @@ def test_what_waits_on_disk_is_made_once_whatever_is_killed(tmp_path: Path) -> N
     assert made == expected
     said = json.loads((tmp_path / "_ledger.json").read_text())
     assert said["results"] == expected.total()
+
+
+def test_batches_keep_the_version_of_a_table_whatever_is_killed(tmp_path: Path) -> None:
+    """The table changes while a batch waits, and counts, before the batch is done again."""
+    batches = polled_batches()
+    Files(tmp_path).write(batches)
+    change_pairs(tmp_path, 0, counts=False)
+    moments = [(1, "within"), (3, "after")]
+    options = ["--shards", "4", "--master", "local[2,4]", *waits(*moments)]
+    with running(tmp_path, POLLED, *options) as query:
+        query.wait_for(struck(tmp_path, 1, "within"))
+        change_pairs(tmp_path, 1)
+        os.kill(int((tmp_path / "_struck-1-within").read_text()), signal.SIGKILL)
+        query.wait_for(struck(tmp_path, 3, "after"))
+        change_pairs(tmp_path, 2)
+    change_pairs(tmp_path, 3, counts=False)
+    with running(tmp_path, POLLED, "--shards", "4") as query:
+        query.finish()
+    versions, used = versions_of(tmp_path), []
+    for batch in range(BATCHES):
+        said = (tmp_path / "_checkpoint" / "offsets" / str(batch)).read_text().splitlines()[1]
+        moment = json.loads(said)["batchTimestampMs"]
+        used.append(sum(since <= moment for since in versions) - 1)
+    assert used[:4] == [0, 0, 1, 1]
+    assert used[4] in (2, 3)
+    left = pq.read_table(tmp_path / "_results.parquet").to_pylist()
+    made = Counter((row["r"]["n"], row["s"]["n"], row["relation"]["number"]) for row in left)
+    rows_of = [whole(batches)[name].to_pylist() for name in "rs"]
+    expected = Counter(
+        (r["n"], s["n"], number)
+        for r in rows_of[0]
+        for s in rows_of[1]
+        if abs(r["ts"] - s["ts"]) <= POLLED_WINDOW
+        for number in [used[max(r["n"], s["n"]) // 40]]
+        if (r["k"] + number) % KEYS == s["k"]
+    )
+    assert made == expected
 
 
 def test_clusters_learn_the_same_whatever_is_killed(tmp_path: Path) -> None:

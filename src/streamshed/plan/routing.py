@@ -18,10 +18,18 @@ def axes_of(plan: Plan) -> list[Sequence[int]]:
     """The axes on which the rows of each stream have a place; nothing where streams share a key."""
     if plan.graph:
         return [stream.attributes for stream in plan.streams]
-    if plan.pairwise is None or plan.streams[0].key:
+    if (plan.pairwise is None or plan.streams[0].key) and not _meets_any(plan):
         return []
     apart = not isinstance(plan.pairwise, Near)
     return [[position if apart else 0] for position in range(len(plan.streams))]
+
+
+def _meets_any(plan: Plan) -> bool:
+    """Whether a relation that is read anew may come to connect any two rows of two streams."""
+    through = plan.through
+    if through is None or through.relation.refresh is None:
+        return False
+    return not by_one_key(plan, through)
 
 
 def check_shards(plan: Plan, shards: int | None) -> None:

@@ -6,8 +6,9 @@ other. What the axes are depends on what makes rows match:
 
 - Every attribute of a graph of equalities is an axis. A row has a place on those whose attribute it
   has, by the hash of its value. A result has a value for every attribute.
-- Where any two rows may meet, every stream is an axis. A row has a place on that of its own stream,
-  by its hash. A result has a row of every stream.
+- Where any two rows may meet, by a function or a relation that is read anew, every stream is an
+  axis. A row has a place on that of its own stream, by its hash. A result has a row of every
+  stream.
 - Where numbers are near each other, there is one axis of cells, ranges of numbers that take turns
   at its places. A row of the first stream is in the cell of its number, which owns its results;
   rows of other streams are in all cells within the distance of theirs.
@@ -87,7 +88,11 @@ def _hashes(plan: Plan, position: int, columns: Mapping[str, Column]) -> dict[in
     """What places a row on each axis on which it has a place."""
     stream = plan.streams[position]
     if not stream.attributes:
-        told = [columns[name] for name in (*stream.compared, stream.time) if name is not None]
+        told = [
+            columns[name]
+            for name in (*stream.key, *stream.compared, stream.time)
+            if name is not None
+        ]
         return {position: f.xxhash64(*told)}
     found: dict[int, Column] = {}
     for name, kind, number in zip(stream.key, stream.key_types, stream.attributes, strict=True):

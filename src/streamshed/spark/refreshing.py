@@ -3,7 +3,8 @@
 The driver reads it and hands out each version as files. A version counts for all batches that begin
 at a moment or later. Spark writes down when a batch began, so that a batch that is done again has
 the version that it had. Versions may be kept in a folder too, so that this also holds after a
-restart of the driver.
+restart of the driver. Running queries of Spark Connect get no new files: there, workers fetch them
+from that folder.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import os
 import pickle
+import shutil
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
@@ -27,7 +30,6 @@ from pyspark import SparkFiles
 from streamshed.engine.checkpoint import from_ipc, ipc_buffer
 from streamshed.errors import SpecError, StateError
 from streamshed.plan.plan import Plan, RelationPlan
-from streamshed.plan.routing import by_one_key
 from streamshed.relations import Relation
 from streamshed.spark.folders import checked_folder, file_system, written_at_once
 from streamshed.spark.settings import context_of
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("streamshed.spark")
 
+_HANDED = "/handed-out"
+"""Where in the folder the files are that workers fetch from there."""
 _AHEAD = 2_000_000
 """Microseconds from which on a version counts that is handed out now: batches that begin later find
 it wherever they run, and so does a batch that is done again."""
@@ -54,10 +58,12 @@ class Versions:
         token: how the names of their files begin.
         first: the moment from which on they are known; before it there is the one that the query
             began with.
+        folder: where workers fetch the files, if Spark does not hand them out.
     """
 
     token: str
     first: int | None = None
+    folder: str | None = None
 
     def at(self, moment: int) -> tuple[RelationPlan, ...] | None:
         """The parts of the relation that count at a moment; None for those of the plan.
@@ -71,10 +77,39 @@ class Versions:
                 f" the oldest left is of {_written(self.first)}; a batch that began then cannot be"
                 " repeated"
             )
-        root = Path(SparkFiles.getRootDirectory())
-        begun = [path.name for path in root.glob(f"{self.token}-since-*")]
-        begun = [name for name in begun if _since(name) <= moment]
-        return _parts(max(begun, key=_since)) if begun else None
+        begun = [name for name in self._names() if _since(name) <= moment]
+        if not begun:
+            if self.folder is not None:
+                raise StateError(
+                    f"this executor finds no version of the relation in {self.folder!r}; let"
+                    " `versions` be a folder, or a URI, that the client and all executors share"
+                )
+            return None
+        newest = max(begun, key=_since)
+        self._fetch(newest)
+        rows, parts = _version(newest)
+        self._fetch(rows)
+        return parts
+
+    def _names(self) -> list[str]:
+        """The files that say what counts from some moment on."""
+        begin = f"{self.token}-since-"
+        if self.folder is None:
+            return [path.name for path in Path(SparkFiles.getRootDirectory()).glob(f"{begin}*")]
+        system, root = file_system(self.folder)
+        found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        return [info.base_name for info in found if info.base_name.startswith(begin)]
+
+    def _fetch(self, file: str) -> None:
+        """Have a copy where all workers of this executor look for it."""
+        if self.folder is None or path_of(file).is_file():
+            return
+        system, root = file_system(self.folder)
+        copy = Path(SparkFiles.getRootDirectory()) / file
+        begun = copy.with_name(f".{file}.{uuid.uuid4().hex}")
+        with system.open_input_stream(f"{root}/{file}") as read, begun.open("wb") as written:
+            shutil.copyfileobj(read, written)
+        os.replace(begun, copy)
 
 
 def _written(moment: int) -> str:
@@ -86,9 +121,10 @@ def _since(file: str) -> int:
 
 
 @lru_cache(maxsize=2)
-def _parts(file: str) -> tuple[RelationPlan, ...]:
-    parts: tuple[RelationPlan, ...] = pickle.loads(path_of(file).read_bytes())
-    return parts
+def _version(file: str) -> tuple[str, tuple[RelationPlan, ...]]:
+    """The file that has the rows of a version, and its parts."""
+    found: tuple[str, tuple[RelationPlan, ...]] = pickle.loads(path_of(file).read_bytes())
+    return found
 
 
 class _Kept(NamedTuple):
@@ -171,8 +207,20 @@ class VersionFolder:
         ]
         for old in over:
             self.system.delete_file(self._path(old))
-        for digest in {old.digest for old in over} - {left.digest for left in kept[len(over) :]}:
+        left = kept[len(over) :]
+        for digest in {old.digest for old in over} - {each.digest for each in left}:
             self.system.delete_file(f"{self.root}/rows-{digest}")
+        needed = {name for each in left for name in _files(self.token, each)}
+        for found in self.system.get_file_info(self._selector(_HANDED)):
+            if found.base_name not in needed:
+                self.system.delete_file(found.path)
+
+    def hand_out(self, path: Path) -> None:
+        """Let workers that fetch files from here find one."""
+        to = f"{self.root}{_HANDED}/{path.name}"
+        if self.system.get_file_info(to).type == fs.FileType.NotFound:
+            with written_at_once(self.system, to) as written, path.open("rb") as file:
+                shutil.copyfileobj(file, written)
 
     def take_back(self, version: _Kept) -> None:
         """Let a version not count after all."""
@@ -181,8 +229,13 @@ class VersionFolder:
     def _path(self, version: _Kept) -> str:
         return f"{self.root}/since-{version.since:020d}-{version.digest}"
 
-    def _selector(self) -> fs.FileSelector:
-        return fs.FileSelector(self.root, allow_not_found=True)
+    def _selector(self, below: str = "") -> fs.FileSelector:
+        return fs.FileSelector(self.root + below, allow_not_found=True)
+
+
+def _files(token: str, version: _Kept) -> tuple[str, str]:
+    """The files that are handed out of a version: its rows, and from when on they count."""
+    return f"{token}-rows-{version.digest}", f"{token}-since-{version.since}"
 
 
 def follow(
@@ -204,22 +257,20 @@ def follow(
     if relation.refresh is None or rows is None:
         return None
     said = f"{relation.what} {relation.name!r}: `refresh`"
-    if context_of(session) is None:
+    apart = context_of(session) is None
+    if apart and relation.versions is None:
         raise SpecError(
-            f"{said} is not available on Spark Connect, whose running queries get no new files;"
-            " start the query anew for another version of it"
-        )
-    if shards > 1 and not by_one_key(plan, plan.through):
-        raise SpecError(
-            f"{said} needs keys of one type in all streams, equal to the same columns, or one"
-            " shard; cast them, or give .stream(…, shards=1)"
+            f"{said} needs `versions` on Spark Connect, whose running queries get no new files;"
+            " give a folder, or a URI, that this process and the executors share"
         )
     token = uuid.uuid4().hex
     folder = VersionFolder.of(relation, token)
-    poller = _Poller(plan, session, token, shards, folder)
+    poller = _Poller(plan, session, token, shards, folder, apart)
     first = poller.begin(rows)
     threading.Thread(target=poller.run, name=f"refresh {relation.name}", daemon=True).start()
-    return Versions(token, first)
+    if not apart or relation.versions is None:
+        return Versions(token, first)
+    return Versions(token, first, checked_folder(relation.versions, "versions") + _HANDED)
 
 
 @dataclass
@@ -231,6 +282,8 @@ class _Poller:
     token: str
     shards: int
     folder: VersionFolder | None
+    apart: bool
+    """Whether workers fetch from the folder what is handed out."""
     digest: str = ""
     place: Path = field(default_factory=private_folder)
     handed: dict[str, tuple[RelationPlan, ...]] = field(default_factory=dict)
@@ -248,6 +301,9 @@ class _Poller:
             if self.folder is not None:
                 self.folder.keep(self.digest, rows)
                 self.folder.begin(_Kept(0, self.digest))
+            if self.apart:
+                self._hand_out(self.digest, rows)
+                self._point(_Kept(0, self.digest))
             return None
         for version in kept:
             if version.digest not in self.handed:
@@ -289,18 +345,17 @@ class _Poller:
         digest = _digest(rows)
         if digest == self.digest:
             return
-        if digest not in self.handed:
-            self._hand_out(digest, rows)
+        self._hand_out(digest, rows)
         ahead = _AHEAD
-        version = _Kept(_now() + ahead, digest)
+        version = _Kept(_now(self.session) + ahead, digest)
         if self.folder is not None:
             self.folder.keep(digest, rows)
-            self.folder.begin(version := _Kept(_now() + ahead, digest))
-            while _now() > version.since - _AHEAD // 2:
+            self.folder.begin(version := _Kept(_now(self.session) + ahead, digest))
+            while _now(self.session) > version.since - _AHEAD // 2:
                 # It took so long that a batch may begin before executors know of it.
                 self.folder.take_back(version)
                 ahead *= 2
-                self.folder.begin(version := _Kept(_now() + ahead, digest))
+                self.folder.begin(version := _Kept(_now(self.session) + ahead, digest))
         self._point(version)
         self.digest = digest
         assert self.plan.through is not None
@@ -309,23 +364,40 @@ class _Poller:
 
     def _hand_out(self, digest: str, rows: pa.RecordBatch) -> None:
         """Let every executor have rows."""
-        with Writer(self.place / f"{self.token}-rows-{digest}", self.session) as told:
+        path = self.place / f"{self.token}-rows-{digest}"
+        if digest in self.handed:  # long ago, maybe, and removed from the folder since
+            return self._give(path)
+        with Writer(path, self._give) as told:
             self.handed[digest] = told.parts(self.plan, rows, self.shards)[0]
 
     def _point(self, version: _Kept) -> None:
         """Let a version of rows that were handed out count from its moment on."""
-        path = self.place / f"{self.token}-since-{version.since}"
-        path.write_bytes(pickle.dumps(self.handed[version.digest]))
-        hand_out(path, self.session)
+        rows, since = _files(self.token, version)
+        path = self.place / since
+        path.write_bytes(pickle.dumps((rows, self.handed[version.digest])))
+        self._give(path)
+
+    def _give(self, path: Path) -> None:
+        """Let every executor have a file."""
+        if self.apart and self.folder is not None:
+            self.folder.hand_out(path)
+        else:
+            hand_out(path, self.session)
 
 
-def _now() -> int:
-    """Microseconds of the clock by which Spark says when a batch began."""
-    return time.time_ns() // 1000
+def _now(session: SparkSession) -> int:
+    """Microseconds of the clock by which Spark says when a batch began: its driver's."""
+    if context_of(session) is not None:
+        return time.time_ns() // 1000
+    return int(session.sql("SELECT unix_micros(current_timestamp())").collect()[0][0])
 
 
 def _is_stopped(session: SparkSession) -> bool:
-    return getattr(context_of(session), "_jsc", None) is None
+    context = context_of(session)
+    if context is None:
+        client: Any = session
+        return bool(client.is_stopped)
+    return getattr(context, "_jsc", None) is None
 
 
 def _digest(rows: pa.RecordBatch) -> str:

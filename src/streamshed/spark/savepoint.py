@@ -29,6 +29,7 @@ from streamshed.engine.restore import stored_rows
 from streamshed.errors import InputError, SpecError, StateError
 from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPORTANCE, Memory
 from streamshed.plan.plan import Plan, StreamPlan
+from streamshed.plan.routing import by_one_key
 from streamshed.spark.blobs import COUNTED
 from streamshed.spark.deferred import STATE
 from streamshed.spark.folders import checked_folder, file_system
@@ -176,15 +177,17 @@ def read_savepoint(folder: str, plan: Plan) -> Held:
             f"resume is {folder!r}, but there is no savepoint ({error}); write one with streamshed"
             " savepoint CHECKPOINT TO"
         ) from error
+    through = plan.through
+    copied = bool(plan.shares) or (through is not None and not by_one_key(plan, through))
     reasons = {
         "a column names the streams": plan.by is not None,
         "rows wait in a queue": plan.queue is not None,
         "work is bounded": plan.throttle is not None,
-        "streams meet through a relation": plan.through is not None,
+        "the relation has changes": through is not None and through.relation.changes is not None,
         "rows without a match are results": bool(plan.unmatched),
         "a row makes its first results only": plan.first is not None,
         "windows are of rows": any(stream.last is not None for stream in plan.streams),
-        "rows were copied to several shards": bool(plan.shares) and held.shards > 1,
+        "rows were copied to several shards": copied and held.shards > 1,
     }
     for reason, holds in reasons.items():
         if holds:

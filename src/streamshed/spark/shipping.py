@@ -14,9 +14,9 @@ import mmap
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from streamshed.engine.match.running_relation import RelationIndex, RunningRelat
 from streamshed.errors import SpecError
 from streamshed.kernels import kernel_files
 from streamshed.plan.plan import Plan, RelationPlan
-from streamshed.plan.routing import by_one_key
+from streamshed.plan.routing import axes_of, by_one_key
 from streamshed.relations import Relation
 from streamshed.shards import routing_hash
 from streamshed.sources import Source
@@ -223,14 +223,15 @@ def ship(
     if plan.through is None:
         return plan, None
     _check_password(plan.through.relation)
-    with Writer(private_folder() / uuid.uuid4().hex, session) as told:
+    path = private_folder() / uuid.uuid4().hex
+    with Writer(path, partial(hand_out, session=session)) as told:
         parts, cells = told.parts(plan, rows, facts_apart(plan, shards))
     return replace(plan, through=parts[0]), cells
 
 
 def facts_apart(plan: Plan, shards: int) -> int:
     """In how many parts facts are divided, where a join is done in so many shards."""
-    return shards if len(plan.streams) > 1 else 1
+    return 1 if len(plan.streams) == 1 or axes_of(plan) else shards
 
 
 def _check_password(relation: Relation) -> None:
@@ -369,11 +370,11 @@ class Writer:
 
     Args:
         path: of the file.
-        session: of Spark.
+        hand_out: what is done with it in the end.
     """
 
-    def __init__(self, path: Path, session: SparkSession) -> None:
-        self.path, self.session = path, session
+    def __init__(self, path: Path, hand_out: Callable[[Path], None]) -> None:
+        self.path, self.hand_out = path, hand_out
         self.file = path.open("wb")
         _written[path.name] = path  # what is in it is read here before it is whole
 
@@ -383,7 +384,7 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.file.close()
         if kind is None:
-            hand_out(self.path, self.session)
+            self.hand_out(self.path)
 
     def _begin(self) -> int:
         """Where the next part begins."""
@@ -442,6 +443,7 @@ class Writer:
             relation.changes if news is None else self._table(news),
             relation.time,
             relation.change,
+            relation.refresh,
         )
         through = replace(plan.through, relation=shipped)
         index = RunningRelation(replace(plan, through=through))
