@@ -36,6 +36,6 @@ def inverse_of(size):  # type: ignore[no-untyped-def]
 
 @kernel
 def remainder(word, size, inverse):  # type: ignore[no-untyped-def]
-    """A word modulo a size. The quotient that is found without a division is too small by 1 at most."""
+    """A word modulo a size: the quotient found without a division is too small by 1 at most."""
     rest = word - high_half(word, inverse) * size
     return rest - size if rest >= size else rest

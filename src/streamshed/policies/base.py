@@ -29,6 +29,8 @@ class Policy:
     state: ClassVar[type] = NoState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "none"
     """What the hook `mark` says of a row: nothing, the same always, or what may change."""
+    counts_keys: ClassVar[bool] = False
+    """Whether it asks how many rows a key has (`key_count`), which are counted only then."""
 
     @property
     def makes_sample(self) -> bool:
