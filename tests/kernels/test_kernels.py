@@ -29,14 +29,14 @@ from streamshed.kernels.hashing import Secret, hash_words, secret_of
 from streamshed.kernels.heap import heap_push, heap_remove, heap_restore, heap_top
 from streamshed.kernels.intrinsics import ones, trailing_zeros
 from streamshed.kernels.merge import Runs, merge_rows, race_of, running_maximum
-from streamshed.kernels.random import draw
+from streamshed.kernels.random import draw, inverse_of, remainder
 from streamshed.kernels.table import (
     add_key,
     add_occurrence,
     drop_key,
     find_key,
     home_shift,
-    key_count,
+    is_unused,
     key_head,
     key_lanes,
     remove_occurrence,
@@ -189,7 +189,7 @@ def test_the_key_table_is_a_dict(seed):
 
 
 @loop
-def play_lanes(core, hashed, turns, lanes, counts, heads):
+def play_lanes(core, hashed, turns, lanes, unused, heads):
     """Hang a row of a lane below a key at a first turn of the lane, take it away at the next."""
     key = add_key(core, hashed, home_shift(core.table))
     for i in range(turns.size):
@@ -201,7 +201,7 @@ def play_lanes(core, hashed, turns, lanes, counts, heads):
         else:
             remove_occurrence(core, lane, lane)
         lanes[i] = key_lanes(core, key)
-        counts[i] = key_count(core, key)
+        unused[i] = is_unused(core, key)
         heads[i] = key_head(core, key, lane)
 
 
@@ -218,13 +218,35 @@ def test_a_key_knows_the_lanes_that_hold_it(streams):
     )
     random = np.random.default_rng(streams)
     turns = np.concatenate([random.integers(0, streams, 300), [streams - 1]])
-    lanes, counts = np.zeros(turns.size, np.uint64), np.zeros(turns.size, np.int64)
+    lanes, unused = np.zeros(turns.size, np.uint64), np.zeros(turns.size, np.bool_)
     heads = np.zeros(turns.size, np.int64)
-    play_lanes(core, np.uint64(2**64 - 5), turns, lanes, counts, heads)
+    play_lanes(core, np.uint64(2**64 - 5), turns, lanes, unused, heads)
     held = 0
-    for lane, *found in zip(turns.tolist(), lanes, counts, heads, strict=True):
+    for lane, *found in zip(turns.tolist(), lanes, unused, heads, strict=True):
         held ^= 1 << lane
-        assert found == [held, held.bit_count(), lane if held >> lane & 1 else NONE]
+        assert found == [held, held == 0, lane if held >> lane & 1 else NONE]
+
+
+# -- random numbers -------------------------------------------------------------------------------
+
+
+@loop
+def take_remainders(words, size, found):
+    """The remainders of words, without a division for each."""
+    inverse = inverse_of(size)
+    for i in range(words.size):
+        found[i] = remainder(words[i], size, inverse)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 500, 2**31 - 1, 2**31, 2**63 + 1, 2**64 - 1])
+def test_a_remainder_is_that_of_a_division(size):
+    """Of the least and the largest words, of multiples and their neighbours, and of any."""
+    multiples = [k * size + near for k in (1, 2, (2**64 - 1) // size) for near in (-1, 0, 1)]
+    any_words = np.random.default_rng(1).integers(0, 2**64, 1000, np.uint64).tolist()
+    words = [w for w in (0, 1, 2**64 - 1, *multiples, *any_words) if 0 <= w < 2**64]
+    found = np.zeros(len(words), np.uint64)
+    take_remainders(np.array(words, np.uint64), np.uint64(size), found)
+    assert found.tolist() == [word % size for word in words]
 
 
 # -- order, hashes --------------------------------------------------------------------------------

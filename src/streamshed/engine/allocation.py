@@ -52,6 +52,7 @@ def first_shape(plan: Plan) -> Shape:
         budget=budget,
         weighted=plan.weighed,
         sized=plan.memory is not None,
+        counted=plan.bounded and (plan.policy.counts_keys or plan.memory is not None),
         bounded=bool(plan.bounds),
         met=bool(plan.unmatched) or (plan.first is not None and not per_key),
         unmatched=bool(plan.unmatched),

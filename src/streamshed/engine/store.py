@@ -24,7 +24,7 @@ from streamshed.kernels.lanes import lane_append, lane_remove, oldest_of_pool
 from streamshed.kernels.table import (
     add_occurrence,
     drop_key,
-    key_count,
+    is_unused,
     key_for,
     lane_of,
     pool_of,
@@ -59,7 +59,7 @@ def pin(core, hashed, shift):  # type: ignore[no-untyped-def]
 def unpin(core, key, shift):  # type: ignore[no-untyped-def]
     """Let go of a key, which leaves if it has no rows."""
     core.numbers[PINNED] = NONE
-    if key_count(core, key) == 0:
+    if is_unused(core, key):
         drop_key(core, key, shift)
 
 
@@ -130,6 +130,8 @@ def remove(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
     rows = core.rows
     stream, key = rows[row].stream, rows[row].key
     remove_occurrence(core, lane_of(core, stream), row)
+    if core.key_rows.size > 0:
+        core.key_rows[key] -= 1
     lane_remove(core, sweep_of(core, stream), row)
     remove_row(matcher, policy, core, row)
     core.pools[pool_of(core, stream)].held -= 1
@@ -139,7 +141,7 @@ def remove(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
     if is_bounded(core, stream):
         on_remove(policy, core, row)
     count(core, stream, STORED, -1)
-    if key_count(core, key) == 0 and key != core.numbers[PINNED]:
+    if is_unused(core, key) and key != core.numbers[PINNED]:
         drop_key(core, key, shift)
     rows[row].arrival = NONE
     rows[row].after = core.numbers[FREE_ROW]
@@ -188,6 +190,8 @@ def place_row(core, batch, i, key, arrival):  # type: ignore[no-untyped-def]
         _count_bytes(core, pool_of(core, batch.stream[i]), row, batch.size[i])
     lane_append(core, sweep_of(core, batch.stream[i]), row)
     add_occurrence(core, lane_of(core, batch.stream[i]), row)
+    if core.key_rows.size > 0:
+        core.key_rows[key] += 1
     core.pools[pool_of(core, batch.stream[i])].held += 1
     return row
 

@@ -39,10 +39,10 @@ ROW = np.dtype(
 )
 
 # A key is a few 32-bit words side by side, so that they share a line or two of the cache: its hash
-# (two words), the bit vector of the lanes that hold it, the number of its rows (while it is unused:
-# the next unused key), and for each lane its newest row. Where there are more than 32 lanes, the
-# last word holds the bits of the others.
-KEY_HASH, KEY_LANES, KEY_COUNT, KEY_HEADS = 0, 2, 3, 4
+# (two words; while it is unused, the first is the next unused key), the bit vector of the lanes
+# that hold it, and for each lane its newest row. Where there are more than 32 lanes, the last word
+# holds the bits of the others.
+KEY_HASH, KEY_LANES, KEY_HEADS = 0, 2, 3
 LANES_IN_WORD = 32
 
 
@@ -157,6 +157,7 @@ class Core(NamedTuple):
     importance: npt.NDArray[np.float64]  # by row; empty where rows are not weighted
     size: npt.NDArray[np.int64]  # by row its bytes; empty where the budget is in rows
     key_size: npt.NDArray[np.int64]  # by key the bytes of its rows; empty likewise
+    key_rows: npt.NDArray[np.int32]  # by key the number of its rows; empty where nobody asks
     bounds: npt.NDArray[
         np.int64
     ]  # by (lane, lane); empty where there are none, see `within_bounds`
@@ -190,6 +191,8 @@ class Shape:
     """Whether rows have an importance."""
     sized: bool = False
     """Whether the budget is in bytes."""
+    counted: bool = False
+    """Whether it is asked how many rows a key has."""
     bounded: bool = False
     """Whether there are bounds on how far apart members are."""
     met: bool = False
@@ -224,6 +227,8 @@ class Shape:
                 return self.rows if self.weighted else 0
             case "sized row" | "sized key":
                 return (self.rows if per == "sized row" else self.keys) if self.sized else 0
+            case "counted key":
+                return self.keys if self.counted else 0
             case "bound":
                 return self.lanes * self.lanes if self.bounded else 0
             case "met row":
@@ -346,6 +351,7 @@ def core_layout() -> dict[str, Field]:
         "importance": Field("weighted row", np.float64, None),
         "size": Field("sized row", np.int64, None),
         "key_size": Field("sized key", np.int64),
+        "key_rows": Field("counted key", np.int32),
         "bounds": Field("bound", np.int64),
         "met": Field("met row", np.uint8, kept=True),
         "left": Field("left row", LEFT_ROW, None),

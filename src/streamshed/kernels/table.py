@@ -15,7 +15,6 @@ import numpy as np
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import (
     FREE_KEY,
-    KEY_COUNT,
     KEY_HASH,
     KEY_HEADS,
     KEY_LANES,
@@ -30,6 +29,7 @@ _32 = np.uint64(32)
 _64 = np.uint64(64)
 _EMPTY = np.uint32(0)
 ONE = np.uint64(1)
+_NO_LANES = np.uint64(0)
 
 
 @kernel
@@ -69,8 +69,14 @@ def key_lanes(core, key):  # type: ignore[no-untyped-def]
 
 @kernel
 def key_count(core, key):  # type: ignore[no-untyped-def]
-    """The number of rows with a key."""
-    return np.int64(core.keys[key * core.settings.key_words + KEY_COUNT])
+    """The number of rows with a key, where they are counted."""
+    return np.int64(core.key_rows[key])
+
+
+@kernel
+def is_unused(core, key):  # type: ignore[no-untyped-def]
+    """Whether no row has a key."""
+    return key_lanes(core, key) == _NO_LANES
 
 
 @kernel
@@ -139,7 +145,7 @@ def add_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     """Enter a key that is not there yet; it has no rows."""
     key = core.numbers[FREE_KEY]
     if key != NONE:
-        core.numbers[FREE_KEY] = key_count(core, key)
+        core.numbers[FREE_KEY] = core.keys[key * core.settings.key_words + KEY_HASH]
     else:
         key = core.numbers[KEYS_USED]
         core.numbers[KEYS_USED] = key + 1
@@ -147,10 +153,9 @@ def add_key(core, hashed, shift):  # type: ignore[no-untyped-def]
     place = key * words
     core.keys[place + KEY_HASH] = np.int32(hashed & _LOWER)
     core.keys[place + KEY_HASH + 1] = np.int32(hashed >> _32)
-    core.keys[place + KEY_COUNT] = 0
     for word in range(KEY_HEADS, words):
         core.keys[place + word] = NONE
-    _set_lanes(core, key, np.uint64(0))
+    _set_lanes(core, key, _NO_LANES)
     _enter(core, hashed, key, shift)
     return key
 
@@ -200,7 +205,7 @@ def drop_key(core, key, shift):  # type: ignore[no-untyped-def]
 @kernel
 def free_key(core, key):  # type: ignore[no-untyped-def]
     """Let the number of a key be the next that is given."""
-    core.keys[key * core.settings.key_words + KEY_COUNT] = core.numbers[FREE_KEY]
+    core.keys[key * core.settings.key_words + KEY_HASH] = core.numbers[FREE_KEY]
     core.numbers[FREE_KEY] = key
 
 
@@ -229,7 +234,7 @@ def refill(core):  # type: ignore[no-untyped-def]
     """Enter every key anew, after the directory was replaced by an empty, larger one."""
     shift = home_shift(core.table)
     for key in range(core.numbers[KEYS_USED]):
-        if key_lanes(core, key) != np.uint64(0):
+        if not is_unused(core, key):
             _enter(core, key_hash(core, key), key, shift)
 
 
@@ -239,7 +244,6 @@ def add_occurrence(core, lane, row):  # type: ignore[no-untyped-def]
     rows = core.rows
     key = rows[row].key
     head = key_head(core, key, lane)
-    core.keys[key * core.settings.key_words + KEY_COUNT] += 1
     if head == NONE:
         rows[row].newer = row
         rows[row].older = row
@@ -268,7 +272,6 @@ def remove_occurrence(core, lane, row):  # type: ignore[no-untyped-def]
     rows = core.rows
     key = rows[row].key
     older, newer = rows[row].older, rows[row].newer
-    core.keys[key * core.settings.key_words + KEY_COUNT] -= 1
     if older == row:
         _set_head(core, key, lane, NONE)
         _set_lanes(core, key, key_lanes(core, key) & ~(ONE << np.uint64(lane)))

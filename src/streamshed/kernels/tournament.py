@@ -17,6 +17,7 @@ import numpy as np
 
 from streamshed.kernels.compiling import cold_kernel, hook, kernel
 from streamshed.kernels.core import NONE, Field
+from streamshed.kernels.intrinsics import ones, trailing_zeros
 
 ABSENT, NO_TIE = np.uint64(2**64 - 1), np.uint32(2**32 - 1)
 _DEPTH, _SIZE, _LEAVES = 12, 13, 14
@@ -100,6 +101,17 @@ def _tie(tree, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _places_of_least(tree, begin):  # type: ignore[no-untyped-def]
+    """A bit for each place of a line that has its lowest word and tie."""
+    least, tie = _least(tree, begin)
+    found = np.uint64(0)
+    for i in range(8):
+        is_least = tree.words[begin + i] == least and _tie(tree, begin + i) == tie
+        found |= np.uint64(is_least) << np.uint64(i)
+    return found
+
+
+@kernel
 def _least(tree, begin):  # type: ignore[no-untyped-def]
     """The lowest word of a line, and its tie."""
     words = tree.words
@@ -137,14 +149,20 @@ def set_word(tree, group, place, word, tie):  # type: ignore[no-untyped-def]
     """Let a place have another word, or none."""
     _keep_lowest(tree, group, place, word, tie)
     at = _at(tree, 0, group, place)
+    before = tree.words[at]
     _write(tree, at, word, tie)
     for level in range(1, tree.levels[_DEPTH]):
-        least, least_tie = _least(tree, at & ~7)
+        begin = at & ~7
         place >>= 3
         at = _at(tree, level, group, place)
-        if tree.words[at] == least and _tie(tree, at) == least_tie:
+        above = tree.words[at]
+        if min(before, word) > above:  # it was not the lowest of its line, and is not now
             break
-        _write(tree, at, least, least_tie)
+        word, tie = _least(tree, begin)
+        if word == above and _tie(tree, at) == tie:
+            break
+        before = above
+        _write(tree, at, word, tie)
 
 
 @kernel
@@ -193,14 +211,9 @@ def _find_lowest(tree, core, group):  # type: ignore[no-untyped-def]
     line, equal = np.int64(0), np.int64(0)
     for up in range(tree.levels[_DEPTH]):
         begin = _at(tree, tree.levels[_DEPTH] - 1 - up, group, line << 3)
-        least, tie = _least(tree, begin)
-        found = np.int64(0)
-        for i in range(8):
-            at = begin + 7 - i
-            is_least = tree.words[at] == least and _tie(tree, at) == tie
-            found = np.int64(7 - i) if is_least else found
-            equal += is_least
-        line = (line << 3) + found
+        found = _places_of_least(tree, begin)
+        equal += ones(found)
+        line = (line << 3) + np.int64(trailing_zeros(found))
     if equal > tree.levels[_DEPTH]:
         return _first_of_equals(tree, core, group, line)
     return line

@@ -29,6 +29,8 @@ class Policy:
     state: ClassVar[type] = NoState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "none"
     """Whether the hook `mark` returns nothing for a row, a fixed value, or one that may change."""
+    counts_keys: ClassVar[bool] = False
+    """Whether a hook reads `key_count`, the rows of a key: they are counted only then."""
 
     @property
     def makes_sample(self) -> bool:

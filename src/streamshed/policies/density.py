@@ -99,6 +99,7 @@ class Density(Policy):
     name: ClassVar[str] = "density"
     state: ClassVar[type] = DensityState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
+    counts_keys: ClassVar[bool] = True
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """What is noted of keys, and tables whose size depends on the number of streams alone."""

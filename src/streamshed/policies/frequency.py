@@ -71,6 +71,7 @@ class Frequency(ValuePolicy):
     name: ClassVar[str] = "frequency"
     state: ClassVar[type] = FrequencyState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
+    counts_keys: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.scope not in ("join", "window"):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import implements, kernel
 from streamshed.kernels.core import NONE, Field, Shape
-from streamshed.kernels.table import find_key, home_shift, key_count, key_per_byte
+from streamshed.kernels.table import find_key, home_shift, is_unused, key_per_byte
 from streamshed.policies.values import (
     ValuePolicy,
     ranks_values,
@@ -97,7 +97,7 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
 def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     value_removed(policy, core, row)
     key = core.rows[row].key
-    if key_count(core, key) == 0:
+    if is_unused(core, key):
         policy.made[key] = 0
     _bytes_changed(policy, core, key)
 

@@ -23,13 +23,12 @@ from streamshed.kernels.core import NONE, Field, Shape
 from streamshed.kernels.intrinsics import float_bits, trailing_zeros
 from streamshed.kernels.pool_rows import (
     add_member,
-    drawn_member,
     drop_member,
     member_at,
     member_layout,
     put_member,
 )
-from streamshed.kernels.random import GOLDEN, draw, mix
+from streamshed.kernels.random import GOLDEN, draw, inverse_of, mix, remainder
 from streamshed.kernels.table import key_hash, key_head, key_lanes, lane_of, pool_of
 from streamshed.kernels.tournament import (
     ABSENT,
@@ -133,23 +132,24 @@ def _breaks_tie(policy, core, pool, place, other):  # type: ignore[no-untyped-de
 
 @kernel
 def _known_top(policy, core, pool):  # type: ignore[no-untyped-def]
-    """The row that stands lowest in a pool, by what its key stands at present."""
+    """The row that stands lowest in a pool, by what its key stands at present, and its word."""
     while True:
-        top = member_at(policy, pool, lowest_place(policy, core, pool))
-        standing = standing_of(policy, core, top)
-        word = _known(policy, core, top)
-        if _word(policy, standing, word) == word:
-            return top
-        set_standing(policy, core, top, standing)
+        place = lowest_place(policy, core, pool)
+        top, known = member_at(policy, pool, place), word_at(policy, pool, place)
+        word = _word(policy, standing_of(policy, core, top), known)
+        if word == known:
+            return top, known
+        set_word(policy, pool, place, word, tie_at(policy, pool, place))
 
 
 def _lowest(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     """A row of a lowest-standing key of a pool."""
-    top = _known_top(policy, core, pool)
-    known = _known(policy, core, top)
+    top, known = _known_top(policy, core, pool)
+    filled = np.uint64(policy.filled[pool])
+    inverse = inverse_of(filled)
     word = draw(core.settings.seed, arrival)
     for _ in range(TRIES):
-        row = drawn_member(policy, pool, word)
+        row = member_at(policy, pool, np.int64(remainder(word, filled, inverse)))
         if _word(policy, standing_of(policy, core, row), known) == known:
             return row
         word = mix(word + GOLDEN)

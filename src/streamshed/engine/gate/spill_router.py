@@ -255,6 +255,7 @@ def _forget_all(core):  # type: ignore[no-untyped-def]
     numbers[OVERDUE] = 0
     numbers[ROWS_USED] = numbers[KEYS_USED] = 0
     core.table[:] = np.uint32(0)
+    core.key_rows[:] = np.int32(0)
     for lane in range(core.settings.sweeps):
         core.lanes[lane].first = NONE
         core.lanes[lane].end = NONE

@@ -37,7 +37,7 @@ from streamshed.kernels.table import (
     add_occurrence,
     drop_key,
     find_key,
-    key_count,
+    is_unused,
     key_for,
     key_hash,
     key_head,
@@ -213,7 +213,7 @@ def take_out_row(matcher, policy, core, row):  # type: ignore[no-untyped-def]
         entry = entry_of(matcher, row, number)
         key = np.int64(index.rows[entry].key)
         remove_occurrence(index, 0, entry)
-        if key_count(index, key) == 0:
+        if is_unused(index, key):
             drop_key(index, key, matcher.shift)
 
 

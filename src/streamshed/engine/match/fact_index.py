@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from streamshed.kernels.compiling import kernel, loop
 from streamshed.kernels.core import (
-    KEY_COUNT,
     KEY_HEADS,
     KEY_LANES,
     KEYS_USED,
@@ -28,11 +27,10 @@ from streamshed.kernels.intrinsics import prefetch
 from streamshed.kernels.random import GOLDEN, mix
 from streamshed.kernels.table import add_key, drop_key, find_key, home_shift, key_lanes, likely_key
 
-# A code is a key of the directory. Where a key has its lanes, its count and the newest row of its
-# lane, a code has where its facts begin (plus 1), for how many there is room, and how many there
-# are.
-_START, _ROOM, _SIZE = KEY_LANES, KEY_COUNT, KEY_HEADS
-CODE_WORDS = key_words(1)
+# A code is a key of the directory. Where a key has its lanes and the newest rows of two lanes, a
+# code has where its facts begin (plus 1), for how many there is room, and how many there are.
+_START, _ROOM, _SIZE = KEY_LANES, KEY_HEADS, KEY_HEADS + 1
+CODE_WORDS = key_words(2)
 
 _FAR, _NEAR = 16, 8
 """How many rows ahead memory is asked for: the directory first, then what it leads to."""
@@ -242,6 +240,7 @@ def enter_codes(facts, hashes, stream, codes):  # type: ignore[no-untyped-def]
         if code == NONE:
             code = add_key(facts, hashed, shift)
             facts.keys[code * CODE_WORDS + _START] = 1
+            facts.keys[code * CODE_WORDS + _ROOM] = 0
             facts.keys[code * CODE_WORDS + _SIZE] = 0
         codes[i * facts.settings.streams + stream] = code
 

@@ -22,7 +22,7 @@ from streamshed.kernels.hooks import counts_matches, has_matches, on_match, on_n
 from streamshed.kernels.intrinsics import ones, prefetch
 from streamshed.kernels.table import (
     ONE,
-    key_count,
+    is_unused,
     key_hash,
     key_head,
     key_lanes,
@@ -279,7 +279,7 @@ def _is_silent(core, stream, time, key):  # type: ignore[no-untyped-def]
 @kernel
 def begin_key(core, key):  # type: ignore[no-untyped-def]
     """Let a key that has no rows make a result again."""
-    if core.until.size > 0 and key_count(core, key) == 0:
+    if core.until.size > 0 and is_unused(core, key):
         core.until[key] = NEVER
 
 
