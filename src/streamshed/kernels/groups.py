@@ -11,7 +11,7 @@ from streamshed.kernels.compiling import kernel
 from streamshed.kernels.core import NONE
 
 LINK = np.dtype([("before", np.int32), ("after", np.int32), ("group", np.int16)])
-"""Ten bytes side by side: there are not many groups."""
+"""Ten bytes side by side; `existence` has at most 12 · 2¹¹ groups."""
 
 
 @kernel
