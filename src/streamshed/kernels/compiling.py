@@ -106,6 +106,11 @@ def implements(hooked: Callable[..., Any], state: type) -> Callable[[Function], 
     return register
 
 
+def is_implemented(hooked: Callable[..., Any], state: type) -> bool:
+    """Whether a hook is decided for a class of state, or left to its default."""
+    return state in hooked.forms  # type: ignore[attr-defined]
+
+
 def _implementations_for(state: type) -> list[Callable[..., Any]]:
     """The functions that decide for a policy's state."""
     return [hooked.forms[state] for hooked in _HOOKS if state in hooked.forms]

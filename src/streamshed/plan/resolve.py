@@ -14,6 +14,8 @@ from streamshed.columns import Column, stream_names
 from streamshed.conditions import Cosine, InnerProduct
 from streamshed.equalities import Equalities
 from streamshed.errors import InputError, SpecError, listed, suggestion
+from streamshed.kernels import hooks
+from streamshed.kernels.compiling import is_implemented
 from streamshed.kernels.hashing import seed_with
 from streamshed.plan import capabilities
 from streamshed.plan.bounds import bounded
@@ -92,8 +94,20 @@ def make_plan(spec: Spec, schemas: Mapping[str, pa.Schema]) -> Plan:
         aggregates=aggregates_of(spec, time_type),
     )
     plan.policy.check(plan)
+    _check_victim(plan)
     _check_payload(plan)
     return plan
+
+
+def _check_victim(plan: Plan) -> None:
+    """Refuse a policy that cannot say which row to evict: the process would crash."""
+    policy = plan.policy
+    if plan.bounded and not is_implemented(hooks.victim, policy.state):
+        state = policy.state.__name__
+        raise SpecError(
+            f"the policy {policy.name!r} does not say which row to evict: implement the hook"
+            f" `victim` for its state, with @implements(hooks.victim, {state})"
+        )
 
 
 def _aggregated_only(spec: Spec, aggregation: Aggregation) -> Selection:
