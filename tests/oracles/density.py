@@ -14,7 +14,7 @@ from .recurrence import BURST, FAST, GAPS, SLOW, Recurrence
 from .rows import Key, Stream, Workload
 from .rules import MASK, Held, Random, Windows, draw, hash_of, mix
 
-PRIOR, ROUNDS, ROUGHNESS = 4.0, 20, 0.02
+PRIOR, ROUNDS, ROUGHNESS, TURNS = 4.0, 20, 0.02, 0.2
 FRONT, DRAWN, SMALL = 16, 4, 64
 PATIENCE, SHY, LEAST, PARTNERS = 4, 0.05, 1e-9, 0.5
 PLACES, ALL_REGARDED = 8192, 4096
@@ -371,7 +371,7 @@ class Density(Random):
         """The results in a window of a key that comes back from so many streams."""
         if self.lanes == 1:
             return 0.0
-        each = FAST * (self.fresh_arrivals + 2.0) / (self.fresh_keys + 2.0) / self.lanes
+        each = TURNS * (self.fresh_arrivals + 2.0) / (self.fresh_keys + 2.0) / self.lanes
         missing = self.lanes - size if self.complete else max(self.lives.at_least - size, 0)
         found = size * each * min(each, 1.0) ** missing
         if missing > 0:

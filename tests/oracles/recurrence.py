@@ -14,7 +14,7 @@ FAST, SLOW = 0.3, 3.0
 GAPS, AHEAD, BURST, TRUST = 15, 0.03, 0.01, 0.7
 AHEADS = [AHEAD, 3 * AHEAD, 9 * AHEAD, 27 * AHEAD]
 FEW_BY_GAP, FEW_BY_SET, FEW_BY_PACE = 0.5, 8.0, 4.0
-PACES, LEAST_PACE = 8, -6
+PACES, LEAST_PACE, DOUBT = 8, -6, 0.1
 EVEN = 0.1
 
 Streams = frozenset[int] | int
@@ -144,7 +144,8 @@ class Recurrence:
                 at_first = FEW_BY_GAP * math.sqrt(EVEN / begin(place + 1))
                 of_all = (sum(came) + at_first) / (sum(expected) + FEW_BY_GAP)
                 for pace in range(PACES):
-                    above = came[pace] + FEW_BY_PACE * of_all
+                    missed = DOUBT * 2.0 ** (LEAST_PACE + 1 + 2 * pace) * begin(place + 1)
+                    above = came[pace] + FEW_BY_PACE * of_all / (1.0 + missed)
                     ratio = above / (expected[pace] + FEW_BY_PACE)
                     self.factors[group, pace, place] = ratio**TRUST
         for at, expected in self.expected_of_set.items():

@@ -591,17 +591,19 @@ class TestDensity:
 def _average(begin: float, fades: float) -> float:
     """What is left of a count: the most, on average over one of the times ahead.
 
-    As nothing was learned yet, what comes falls with a power of the end of the gap's bin.
+    As nothing was learned yet, what comes falls with a power of the end of the gap's bin, and with
+    the arrivals that were to come until then, 2 in a window.
     """
     ends = [2.0**bits / 4096 for bits in range(15)]
 
     def mean(ahead: float) -> float:
         edges = [begin, *(end for end in ends if begin < end < begin + ahead), begin + ahead]
         parts = [
-            (0.1 / min(end for end in ends if end >= high)) ** 0.35
+            (math.sqrt(0.1 / end) / (1 + 0.1 * 2 * end)) ** 0.7
             * fades
             * (math.exp(-low / fades) - math.exp(-high / fades))
             for low, high in pairwise(edges)
+            for end in [min(end for end in ends if end >= high)]
         ]
         return sum(parts) / ahead
 

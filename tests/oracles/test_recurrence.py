@@ -34,13 +34,15 @@ class TestRecurrence:
         for place, part in enumerate(parts):
             assert rule.expected(1, pace, place) == pytest.approx(part)
         at_first = [math.sqrt(0.1 / (2**place * BIN)) for place in range(3)]
-        expected = sum(part * factor**0.7 for part, factor in zip(parts, at_first, strict=True))
+        doubts = [1 + 0.1 * 2.0 ** (2 * pace - 5) * 2**place * BIN for place in range(3)]
+        factors = [(here / doubt) ** 0.7 for here, doubt in zip(at_first, doubts, strict=True)]
+        expected = sum(part * factor for part, factor in zip(parts, factors, strict=True))
         assert rule.expected_of_set[1, frozenset({0})] == pytest.approx(expected)
         rule.find_anew()
         assert rule.of_set({0}, 1) == pytest.approx(9 / (8 + expected))
         of_all = (0.75 + 0.5 * at_first[1]) / (parts[1] + 0.5)
-        assert rule.factors[1, 0, 1] == pytest.approx(of_all**0.7)
-        of_pace = (0.75 + 4 * of_all) / (parts[1] + 4)
+        assert rule.factors[1, 0, 1] == pytest.approx((of_all / (1 + 0.1 / 32 * 2 * BIN)) ** 0.7)
+        of_pace = (0.75 + 4 * of_all / doubts[1]) / (parts[1] + 4)
         assert rule.factors[1, pace, 1] == pytest.approx(of_pace**0.7)
 
     def test_silence_is_learned_as_it_lasts(self) -> None:

@@ -24,7 +24,7 @@ from streamshed.kernels.key_states import (
 )
 from streamshed.kernels.table import key_lanes
 
-TURNS = 0.3
+TURNS = 0.2
 """What the arrivals are worth that follow when a key turns out to return."""
 PRICES = (2.0**-6, 2.0**-2, 2.0**2, 2.0**6)
 """Results for a row in a window, at which keys are given up."""

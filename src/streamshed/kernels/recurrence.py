@@ -50,7 +50,9 @@ the root of the gap, as people's habits do: what they do comes in bursts."""
 PACES, LEAST_PACE = 8, 127 - 6
 """Rates are told apart by factors of 4; the exponent of the least, as a 32-bit float has it."""
 FEW_BY_PACE = 4.0
-"""Arrivals that outweigh the factor of all paces together."""
+"""Arrivals that outweigh what is taken of a pace at first."""
+DOUBT = 0.1
+"""How much each arrival that was to come in a silence tells at first that the key is gone."""
 CAME, EXPECTED, FACTOR = range(3)
 
 GAP = np.dtype(
@@ -209,7 +211,11 @@ def _part_until(fades, place, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _find_factors(policy, group, place):  # type: ignore[no-untyped-def]
-    """The factors of a bin: those of a pace of which little is known are those of all paces."""
+    """The factors of a bin; those of a pace of which little is known follow from those of all.
+
+    Who came often is gone after a shorter silence: or rows of a key that was hot would keep out
+    those of the next one until that is learned.
+    """
     by_gap = policy.by_gap
     first, end = group * PACES * (GAPS + 1) + place, (group + 1) * PACES * (GAPS + 1)
     fast_part, slow_part = _part(FAST, place), _part(SLOW, place)
@@ -223,8 +229,11 @@ def _find_factors(policy, group, place):  # type: ignore[no-untyped-def]
         came += by_gap[at].came
         expected += by_gap[at].expected
     begins = FEW_BY_PACE * came / expected
+    missed = DOUBT * 2.0 ** (LEAST_PACE - 126) * _begin_of(place + 1)
     for at in range(first, end, GAPS + 1):
-        factor = (by_gap[at].came + begins) / (by_gap[at].expected + FEW_BY_PACE)
+        came = by_gap[at].came + begins / (1.0 + missed)
+        factor = came / (by_gap[at].expected + FEW_BY_PACE)
+        missed *= 4.0
         by_gap[at].factor = factor**TRUST
 
 
