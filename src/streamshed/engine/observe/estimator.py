@@ -30,7 +30,6 @@ from streamshed.engine.observe.state import (
     PREDICTED,
     ROOM,
     ROW_UNITS,
-    SIGNS,
     STEP_ENDS,
     STEPS,
     STREAMS,
@@ -43,10 +42,8 @@ from streamshed.engine.observe.state import (
 from streamshed.engine.observe.tallies import (
     Estimator,
     depths,
-    largest,
     lately,
     mixed,
-    variance,
 )
 from streamshed.engine.restore import Rows
 from streamshed.estimates import KeyTally
@@ -250,15 +247,10 @@ class LossEstimator(Estimator):
         """The newest time of these."""
         return int(self.state.numbers[NEWEST])
 
-    def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
-        """The variances, and the largest sum of a group, by the names they have in a `Tally`."""
-        return {
-            "weight": largest(spread[LOTS]),
-            "variance": variance(spread[LOTS]),
-            "unseen_variance": variance(spread[PREDICTED]),
-            "hidden_variance": variance(spread[HIDDEN]),
-            "merged_variance": float((spread[MERGED, :SIGNS] ** 2).mean()),
-        }
+    def arranged(self, spread: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The sums of groups: of what is predicted, hidden and merged, then by lots."""
+        hidden = self.doubt * spread[HIDDEN]
+        return np.stack([spread[PREDICTED], hidden, spread[MERGED], spread[LOTS]])
 
     def key_tally(self) -> KeyTally:
         """What is known of the keys that have results."""

@@ -48,12 +48,10 @@ from streamshed.engine.observe.sample_tallies import (
     add_results,
     open_steps,
 )
-from streamshed.engine.observe.state import DEEPEST
+from streamshed.engine.observe.state import DEEPEST, GROUPS
 from streamshed.engine.observe.tallies import (
     Sums,
     depths,
-    largest,
-    variance,
 )
 from streamshed.engine.restore import OF_ROWS, Rows, live_rows
 from streamshed.engine.sink import MADE, MEMBERS, Buffer, allocate_buffer
@@ -454,15 +452,9 @@ class SampleJoin(SampleLog):
         """The newest time of these."""
         return NEVER if self.join is None else int(self.join.core.numbers[NEWEST])
 
-    def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
-        """The variance of the estimate, and the largest sum of a group.
-
-        Nothing is predicted, hidden or merged.
-
-        Two results vary together if they share a row: so the sum over the streams, of the variances
-        between groups of their rows, counts each such pair at least once.
-        """
-        return {"variance": sum(variance(groups) for groups in spread), "weight": largest(spread)}
+    def arranged(self, spread: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The sums of groups: nothing is predicted, hidden or merged."""
+        return np.vstack([np.zeros((3, GROUPS)), spread])
 
     def tally(self, made: int) -> Tally:
         """What is known of all results so far, of which so many were made."""
@@ -473,6 +465,11 @@ class SampleJoin(SampleLog):
         """What was tallied of the results so far; it stays what it is."""
         self.catch_up()
         return super().sums_so_far()
+
+    def known_since(self, before: Sums, shed: bool, made: float) -> npt.NDArray[np.float64]:
+        """What is known of the results since a moment, of which so many were made."""
+        self.catch_up()
+        return super().known_since(before, shed, made)
 
     def tally_lately(self, core: Core) -> Tally:
         """The same in the last minute, or window."""
