@@ -100,7 +100,7 @@ class LossEstimator(Estimator):
     def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
         super().__init__(plan, shape, memory)
         # A result is a product over streams, and so is what the sketch is wrong by.
-        self.doubt = 2.0 ** (len(plan.streams) - 3)
+        self.doubt = 2.0 ** (len(plan.streams) - 4)
         self.settings = _settings(plan)
         self.room = self.settings.capacity if plan.rate is None else 0
         nothing = {name: field.nothing() for name, field in self.layout().items()}
