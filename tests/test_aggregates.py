@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import streamshed as ss
-from streamshed.aggregates import Weights, Windows, aggregated
+from streamshed.aggregates import UNKNOWN, Windows, aggregated
 from streamshed.estimates import Estimate
 from streamshed.policies import Sketch
 
@@ -94,21 +94,11 @@ def test_what_is_no_sample_has_no_intervals() -> None:
 def test_where_nothing_is_known_of_what_is_missing_counts_are_those_made() -> None:
     table = pa.table({"a": [{"v": 1}, {"v": 3}], "time": [5, 6]})
     windows = Windows("a", "v", 10, 10, (), pa.int64())
-    (row,) = aggregated(table, windows, Weights.by(None), sampled=False).to_pylist()
+    (row,) = aggregated(table, windows, False, lambda begin, end: UNKNOWN).to_pylist()
     assert (row["results"], row["count"], row["count_low"], row["sum"]) == (2, 2, None, 4)
-    half = Weights.by(Estimate(0.5, 0.4, 1.0))
-    (row,) = aggregated(table, windows, half, sampled=False).to_pylist()
+    twice = Estimate(4.0, 2.0, 5.0)
+    (row,) = aggregated(table, windows, False, lambda begin, end: twice).to_pylist()
     assert (row["count"], row["count_low"], row["count_high"]) == (4, 2, 5)
-
-
-def test_results_that_stand_for_more_count_for_more() -> None:
-    table = pa.table({"a": [{"v": 1}, {"v": 3}, {"v": 9}], "time": [5, 6, 7]})
-    weights = Weights(np.array([1.0, 1.0, 2.0]), np.ones(3), np.full(3, 3.0))
-    windows = Windows("a", "v", 10, 10, (0.5, 0.75), pa.int64())
-    (row,) = aggregated(table, windows, weights, sampled=True).to_pylist()
-    assert (row["count"], row["count_low"], row["count_high"]) == (4, 3, 9)
-    assert (row["sum"], row["average"]) == (22, 5.5)
-    assert (row["quantile_0.5"], row["quantile_0.75"]) == (3, 9)
 
 
 def test_timestamps_and_no_results() -> None:
@@ -195,7 +185,7 @@ def test_windows_of_which_nothing_was_made_say_what_was_missed() -> None:
     def exact(begin: int, end: int) -> Estimate:
         return Estimate(end / 5, end / 10, end / 2)
 
-    found = aggregated(table, windows, Weights.by(None), False, exact).to_pylist()
+    found = aggregated(table, windows, False, exact).to_pylist()
     assert [row["count"] for row in found] == [2, 4, 6]
     assert [row["count_low"] for row in found] == [1, 2, 3]
     assert [row["sum"] for row in found] == [2, 0, 18]

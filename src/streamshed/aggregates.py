@@ -1,10 +1,11 @@
 """Aggregates of results in windows of time: counts, sums, averages and quantiles, with intervals.
 
-Results of rows that were shed are missing. Counts and sums are corrected by the recall, where it is
-estimated. Averages and quantiles of a sample need no correction, but are known up to chance:
-their intervals come from the differences between sixteen pieces of the window (batch means), as
-results of the same rows are no independent draws. If rows were shed by a policy that keeps no
-sample, the error of averages and quantiles is unknown, and they have no intervals; nor do sums.
+Results of rows that were shed are missing. Counts and sums are corrected by what is known to be
+missed in each window, where that is estimated. Averages and quantiles of a sample need no
+correction, but are known up to chance: their intervals come from the differences between sixteen
+pieces of the window (batch means), as results of the same rows are no independent draws. If rows
+were shed by a policy that keeps no sample, the error of averages and quantiles is unknown, and they
+have no intervals; nor do sums.
 """
 
 from __future__ import annotations
@@ -31,26 +32,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class Weights(NamedTuple):
-    """For how many results each stands: about so many, and within bounds, not numbers if unknown.
+    """For how many results each of a window stands: about so many, and within bounds."""
 
-    Of each result, or the same of all.
-    """
-
-    value: Floats | float
-    low: Floats | float
-    high: Floats | float
-
-    @classmethod
-    def by(cls, recall: Estimate | None) -> Weights:
-        """What results stand for when a part of all was made.
-
-        Examples:
-            >>> Weights.by(Estimate(0.5, 0.4, 0.8))
-            Weights(value=2.0, low=1.25, high=2.5)
-        """
-        if recall is None or recall.low <= 0:
-            return cls(1.0, np.nan, np.nan)
-        return cls(1 / recall.value, 1 / recall.high, 1 / recall.low)
+    value: float
+    low: float
+    high: float
 
     @classmethod
     def of(cls, exact: Estimate, made: int) -> Weights:
@@ -63,14 +49,11 @@ class Weights(NamedTuple):
         least = max(1, made)
         return cls(*(max(made, number) / least for number in (exact.value, exact.low, exact.high)))
 
-    def at(self, part: slice | Ints) -> Weights:
-        """Those of a part of the results."""
-        return Weights(*(w[part] if isinstance(w, np.ndarray) else w for w in self))
 
-    @property
-    def none_missing(self) -> bool:
-        """Whether all results are known to be there."""
-        return bool(np.all(np.equal(self.high, 1)))
+WHOLE = Weights(1.0, 1.0, 1.0)
+"""Where all results are there."""
+UNKNOWN = Weights(1.0, np.nan, np.nan)
+"""Where nobody knows how many are missing."""
 
 
 @dataclass(frozen=True)
@@ -123,58 +106,44 @@ class Windows:
 def aggregated(
     results: pa.Table,
     windows: Windows,
-    weights: Weights,
     sampled: bool,
-    exact: Callable[[int, int], Estimate] | None = None,
+    exact: Callable[[int, int], Estimate | Weights],
 ) -> pa.Table:
     """Aggregate a column of results.
 
     Args:
         results: of a join.
         windows: what to aggregate.
-        weights: what the results stand for.
         sampled: whether the results are a sample of all, or all of them.
-        exact: estimates the results of a window without shedding, given its beginning and its end:
-            then the results of the window stand for these.
+        exact: estimates the results of a window without shedding, given its beginning and its end,
+            for which those made stand; or says what these stand for (`WHOLE`, `UNKNOWN`).
     """
-    times, values, of = _columns(results, windows)
-    weights = weights.at(of)
+    times, values = _columns(results, windows)
     ends = _ends(times, windows)
     made = np.sort(results["time"].combine_chunks().view(pa.int64()).to_numpy())
     rows = []
     for end in ends.tolist():
-        bounds = [end - windows.over, end]
+        bounds = end - windows.over, end
         low, high = np.searchsorted(times, bounds, side="right").tolist()
-        part = slice(low, high)
-        own, first, last = weights.at(part), 0, 0
-        if exact is not None:
-            first, last = np.searchsorted(made, bounds, side="right").tolist()
-            own = Weights.of(exact(*bounds), last - first)
-        row = summary(times[part], values[part], end, windows, own, sampled, alike=True)
-        if exact is not None and first == last:  # none was made that could stand for others
-            whole = exact(*bounds)
-            _put(row, "count", whole.value, whole.low, whole.high)
-        rows.append(row)
+        first, last = np.searchsorted(made, bounds, side="right").tolist()
+        part, own = slice(low, high), (exact(*bounds), last - first)
+        rows.append(summary(times[part], values[part], end, windows, *own, sampled, alike=True))
     return windows.table(ends, rows)
 
 
-def _columns(results: pa.Table, windows: Windows) -> tuple[Ints, Floats, Ints]:
-    """The times and values of results, in order of time, and the result that each belongs to.
-
-    Those without a value are left out.
-    """
+def _columns(results: pa.Table, windows: Windows) -> tuple[Ints, Floats]:
+    """The times and values of results, in order of time; those without a value are left out."""
     members = results[windows.stream].combine_chunks()
     times = results["time"].combine_chunks().view(pa.int64()).to_numpy()
-    of = np.arange(len(times))
     if pa.types.is_list(members.type):
-        of = np.repeat(of, pc.list_value_length(members).to_numpy())
+        times = np.repeat(times, pc.list_value_length(members).to_numpy())
         members = members.flatten()
     values = pc.struct_field(members, [windows.column])
     kept = values.is_valid()
-    of = of[kept.to_numpy(zero_copy_only=False)]
-    order = np.argsort(times[of], kind="stable")
+    times = times[kept.to_numpy(zero_copy_only=False)]
+    order = np.argsort(times, kind="stable")
     numbers = values.filter(kept).cast(pa.float64()).to_numpy()
-    return times[of][order], numbers[order], of[order]
+    return times[order], numbers[order]
 
 
 def _ends(times: Ints, windows: Windows) -> Ints:
@@ -190,7 +159,8 @@ def summary(
     values: Floats,
     end: int,
     windows: Windows,
-    weights: Weights,
+    exact: Estimate | Weights,
+    made: int,
     sampled: bool,
     alike: bool = False,
 ) -> dict[str, Any]:
@@ -201,42 +171,39 @@ def summary(
         values: of the results.
         end: of the window.
         windows: what to aggregate.
-        weights: what the results stand for.
+        exact: the results of the window without shedding, or what those made stand for.
+        made: the results of the window, with those that have no value.
         sampled: whether the results are a sample of all.
         alike: whether results of equal values may be of one row or key, and vary together.
     """
     row: dict[str, Any] = {"results": len(values)}
-    count = _corrected(np.ones(len(values)), weights)
+    weights = exact if isinstance(exact, Weights) else Weights.of(exact, made)
+    # Where none was made there is none that could stand for those that are missing.
+    count = _corrected(1 if weights is not exact and not made else len(values), weights)
     _put(row, "count", *count)
     if not len(values):
-        _put(row, "sum", *_corrected(values, weights))
+        _put(row, "sum", *_corrected(0, weights))
         for name in ("average", *(f"quantile_{part:g}" for part in windows.quantiles)):
             _put(row, name, None, None, None)
         return row
-    whole = weights.none_missing
+    whole = weights.high == 1
     sampled = sampled or whole
     piece = (times - (end - windows.over) - 1) * PIECES // windows.over
-    # A result counts for as many as it stands for, relative to the others.
-    share = np.broadcast_to(weights.value, values.shape) / np.mean(weights.value)
-    average = float((share * values).mean())
+    average = float(values.mean())
     same = np.unique(values, return_inverse=True)[1] if alike and sampled and not whole else None
-    reach = 0.0 if whole else _reach(share * (values - average), piece, same)
+    reach = 0.0 if whole else _reach(values - average, piece, same)
     bounds = (average - reach, average + reach) if sampled else (None, None)
     _put(row, "average", average, *bounds)
     _put(row, "sum", *_sum(count, average, *bounds))
-    order = np.argsort(values, kind="stable")
-    ranked, below = values[order], np.cumsum(share[order]) / len(values)
+    ranked = np.sort(values)
     for part in windows.quantiles:
-        value = _quantile(ranked, below, part)
+        value = _quantile(ranked, part)
         bounds = (None, None)
         if sampled:
             # Woodruff 1952: the interval of the part below the value, read off as values.
             under = values <= value
-            reach = 0.0 if whole else _reach(share * (under - (share * under).mean()), piece, same)
-            bounds = (
-                _quantile(ranked, below, part - reach),
-                _quantile(ranked, below, part + reach),
-            )
+            reach = 0.0 if whole else _reach(under - under.mean(), piece, same)
+            bounds = (_quantile(ranked, part - reach), _quantile(ranked, part + reach))
         _put(row, f"quantile_{part:g}", value, *bounds)
     return row
 
@@ -247,12 +214,10 @@ def _put(
     row[name], row[f"{name}_low"], row[f"{name}_high"] = value, low, high
 
 
-def _corrected(values: Floats, weights: Weights) -> tuple[float, float | None, float | None]:
+def _corrected(number: int, weights: Weights) -> tuple[float, float | None, float | None]:
     """A count or a sum for all results, as far as it is known what these stand for."""
-    value, *bounds = (float((values * weight).sum()) for weight in weights)
-    if np.isnan(bounds).any():
-        return value, None, None
-    return value, min(bounds), max(bounds)
+    value, low, high = (number * weight for weight in weights)
+    return (value, None, None) if np.isnan(low) else (value, low, high)
 
 
 def _sum(
@@ -288,13 +253,12 @@ def _reach(off: Floats, piece: Ints, same: Ints | None) -> float:
     return REACH * float(np.sqrt(variance)) / len(off)
 
 
-def _quantile(ranked: Floats, below: Floats, part: float) -> float:
+def _quantile(ranked: Floats, part: float) -> float:
     """The smallest value up to which at least a part of all lies.
 
     Args:
         ranked: values, in order.
-        below: the part of all up to each.
         part: asked for.
     """
-    place = np.searchsorted(below, np.clip(part, 0, 1) - 1e-12)
-    return float(ranked[min(place, len(ranked) - 1)])
+    place = math.ceil(min(max(part, 0.0), 1.0) * len(ranked) - 1e-9) - 1
+    return float(ranked[max(0, place)])

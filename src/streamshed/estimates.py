@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 
 Z = 1.97
 """How far 95 % of a normal distribution reach, and a little for variances that are estimated."""
-MERGED = 2.0
+MERGED = 1.5
 """By how much rows within merged ones are less evenly spread than by chance alone."""
 SKETCHED, ALL_SKETCHED = 1.0, 0.2
 """The parts of the results predicted by the sketch that may be wrong: of each key, and of all."""

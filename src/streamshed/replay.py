@@ -6,31 +6,32 @@ import os
 import sys
 import time
 import warnings
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import islice
-from operator import add
+from operator import itemgetter
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from streamshed.aggregates import Weights, aggregated
+from streamshed.aggregates import UNKNOWN, WHOLE, Weights, aggregated
 from streamshed.engine.blocks import Block, Late
 from streamshed.engine.budget_parts import Passed
 from streamshed.engine.build import build_bulk_operator, build_operator
 from streamshed.engine.feeds import Aligned, EncodedFeed, Piece, PlainFeed, in_step, pieces
 from streamshed.engine.ingest import Ingest, InputRows, merged, times_of
 from streamshed.engine.observe.marks import Marks
+from streamshed.engine.observe.tallies import Floats, tally_of
 from streamshed.engine.operator import CHUNK, Operator
 from streamshed.engine.payload import PLACE_BITS, Places
 from streamshed.engine.results import result_schema
 from streamshed.errors import SpecError
-from streamshed.estimates import Estimate
+from streamshed.estimates import Estimate, Tally
 from streamshed.kernels.core import FATES, LATE, NEVER
 from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
@@ -245,11 +246,13 @@ class _Running:
                 part.count_only()
         self.counting = counting
         self.marks: dict[Operator, Marks] = {}
+        self.known: dict[Operator, list[tuple[int, Floats]]] = {}
         if plan.aggregates is not None:
             lengths = plan.aggregates.over, plan.aggregates.every
             for part in self.parts:
                 if part.loss is not None:
-                    self.marks[part] = Marks(part.loss, *lengths)
+                    self.marks[part] = Marks(part, part.loss, *lengths)
+                    self.known[part] = []
         self.watch = watch
         bulk = self.parts[0].bulk
         self.chunk = chunk if bulk is None else bulk.at_once
@@ -276,14 +279,18 @@ class _Running:
             yield from self._results()
             return
         made = pa.Table.from_batches(list(self._results()), result_schema(plan))
-        weights = Weights.by(self.ledger().recall)
-        exact = self._exact if self.marks else None
-        found = aggregated(made, plan.aggregates, weights, self._sampled(), exact)
-        yield from found.to_batches()
+        yield from aggregated(made, plan.aggregates, self._sampled(), self._exact).to_batches()
 
-    def _exact(self, begin: int, end: int) -> Estimate:
+    def _exact(self, begin: int, end: int) -> Estimate | Weights:
         """The results of a window without shedding."""
-        return reduce(add, (marks.tally(begin, end) for marks in self.marks.values())).estimate()
+        if not self.known:
+            return UNKNOWN if self.ledger().recall is None else WHOLE
+        tally = Tally()
+        for known in self.known.values():
+            first, last = (bisect_right(known, time, key=itemgetter(0)) for time in (begin, end))
+            if last > first:
+                tally += tally_of([told for _, told in known[first:last]])
+        return tally.estimate()
 
     def _sampled(self) -> bool:
         """Whether the results are all there are, or meant as a sample of them."""
@@ -420,7 +427,7 @@ class _Running:
         marks = self.marks[part]
         for some in marks.parts(merged(rows)):
             yield from part.process(some)
-            marks.note(part.shed > 0, part.made)
+            self.known[part].append(marks.note())
 
     def _found(self, part: Operator, found: Iterator[Block | Late]) -> Iterator[pa.RecordBatch]:
         for one in found:

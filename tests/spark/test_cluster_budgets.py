@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from clusters import CLUSTERS, JOIN, WINDOW, clustered_frame, in_batches, readin
 from streaming import Files
 from streamshed.engine.build import build_operator
 from streamshed.engine.observe.estimator import is_estimated
-from streamshed.engine.observe.tallies import tally_of_numbers
+from streamshed.engine.observe.tallies import tally_of
 from streamshed.estimates import Estimate
 from streamshed.ledger import Ledger
 from streamshed.policies import Importance
@@ -84,7 +84,7 @@ def ran(join: ss.Join, table: pa.Table, combining: bool = True, only_sample: boo
     )
     missed = None
     if whole is not None:
-        missed = tally_of_numbers([processor.combined], made.total()).missed()
+        missed = replace(tally_of([processor.combined]), made=made.total()).missed()
     return Ran(made, combined(clusters), [shard.ledger() for shard in clusters], missed)
 
 

@@ -58,7 +58,7 @@ def test_a_join_of_a_join(spark: SparkSession, files: Files) -> None:
 
 def test_what_clusters_made_together_is_added_up_batch_by_batch() -> None:
     def batch(exact: float, made: int) -> dict[str, Any]:
-        numbers = [0.0, exact, exact, exact, 0.0, 0.0, *[0.0] * (SPREADS * GROUPS)]
+        numbers = [1.0, 0.0, 0.0, exact, exact, exact, 0.0, 0.0, *[0.0] * (SPREADS * GROUPS)]
         clusters = {"about": None, "combined": [numbers]}
         metrics = {"streamshed 1: sensor": clusters, "streamshed combined 2": {"results": made}}
         return {"observedMetrics": metrics}

@@ -311,7 +311,8 @@ class ClusterProcessor(JoinProcessor):
         for _ in join.process(merged([stored])):
             pass  # of the one row that is stored
         join.advance([[*arrived.newest.values()]])
-        self.combined = join.loss.numbers_since(before)
+        # What was made is counted where results are: it may have members of several clusters.
+        self.combined = join.loss.known_since(before, shed=True, made=0.0).tolist()
 
     def told(self, label: int, join: Operator, counts: list[int | None]) -> dict[str, Any]:
         """The accounts of a cluster; of the sample, what it takes, and what it has tallied."""

@@ -12,14 +12,15 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from streamshed.aggregates import Weights
 from streamshed.engine.batch import Batch
 from streamshed.engine.blocks import Block
 from streamshed.engine.budget_parts import Counted
 from streamshed.engine.build import build_operator
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
+from streamshed.engine.observe.marks import Marks
 from streamshed.engine.operator import Operator
+from streamshed.engine.results import result_schema
 from streamshed.kernels.core import NEVER
 from streamshed.ledger import Ledger, StreamLedger
 from streamshed.plan.plan import Plan
@@ -32,6 +33,7 @@ from streamshed.spark.savepoint import Held, Resumed
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
 from streamshed.spark.store import Begin, Store
+from streamshed.spark.windows import KNOWN, known_row, with_nothing_known
 from streamshed.spark.workers import begin_task, end_task
 
 OUTPUT = (
@@ -71,7 +73,6 @@ class JoinProcessor(StatefulProcessor):
         plan: the join.
         sharding: its shards.
         late_to: the folder for rows that come too late, if any.
-        weights: columns by which results say for how many they stand (`Weights`), if any.
         ends: whether there is one batch only, after which nothing comes.
         resume: the savepoint whose rows it begins with, if any; they come as the initial state.
     """
@@ -84,7 +85,6 @@ class JoinProcessor(StatefulProcessor):
         plan: Plan,
         sharding: Sharding,
         late_to: str | None = None,
-        weights: tuple[str, ...] = (),
         ends: bool = False,
         resume: Held | None = None,
     ) -> None:
@@ -92,7 +92,6 @@ class JoinProcessor(StatefulProcessor):
         self.plan = plan
         self.sharding = sharding
         self.late_to = late_to
-        self.weights = weights
         self.resume = resume
         self.refreshed = sharding.versions is not None
         self.held: dict[int, dict[int, list[bytes]]] = {}
@@ -163,7 +162,7 @@ class JoinProcessor(StatefulProcessor):
         waiting: list[bytes] = []
         with state.join.timed():
             for results in self.results(label, state.join, blobs, late):
-                for blob in to_blobs(self._weighed(results, state.join)):
+                for blob in to_blobs(self._in_full(results)):
                     waiting.append(blob)
                     if sum(map(len, waiting)) > SENT_BYTES:
                         yield only_blobs(waiting[:-1])
@@ -225,7 +224,7 @@ class JoinProcessor(StatefulProcessor):
             batch = merged(waiting)
             if join.queue is not None and self.moment is not None:
                 join.queue.come_until(batch.time.size, self.moment)
-            yield from self.made(join, batch, late)
+            yield from self._made_and_told(label, join, batch, late)
         join.end_batch([[*times.values()] for times in newest])
         for block in join.left():
             yield from _results(join, block)
@@ -234,6 +233,19 @@ class JoinProcessor(StatefulProcessor):
             for found in join.finish():
                 if isinstance(found, Block):
                     yield from _results(join, found)
+
+    def _made_and_told(
+        self, label: int, join: Operator, batch: Batch, late: LateFiles | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The results, and if they are aggregated what is known of those of each window."""
+        windows = join.plan.aggregates
+        if windows is None or join.loss is None:
+            yield from self.made(join, batch, late)
+            return
+        marks = Marks(join, join.loss, windows.over, windows.every)
+        for part in marks.parts(batch):
+            yield from self.made(join, part, late)
+            yield known_row(result_schema(join.plan), label, *marks.note())
 
     def made(
         self,
@@ -252,13 +264,11 @@ class JoinProcessor(StatefulProcessor):
                 for position, late_rows in join.late_rows(found):
                     late.write(join.plan.streams[position].name, late_rows)
 
-    def _weighed(self, results: pa.RecordBatch, join: Operator) -> pa.RecordBatch:
-        """Results that say what they stand for by what is known now, if they have to."""
-        if self.weights:
-            weights = Weights.by(join.ledger().recall)
-            for name, weight in zip(self.weights, weights, strict=True):
-                results = results.append_column(name, pa.array(np.full(len(results), weight)))
-        return results
+    def _in_full(self, results: pa.RecordBatch) -> pa.RecordBatch:
+        """Results with all columns: where they are aggregated there is one more."""
+        if self.plan.aggregates is None or KNOWN in results.schema.names:
+            return results
+        return with_nothing_known(results)
 
     def close(self) -> None:
         """Nothing to close, the state store is Spark's; every shard has had rows, maybe none."""

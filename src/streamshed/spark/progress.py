@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamshed.engine.accounts import estimates
-from streamshed.engine.observe.tallies import tally_of_numbers
+from streamshed.engine.observe.tallies import tally_of
 from streamshed.errors import InputError
 from streamshed.estimates import Estimate, KeyTally, Share, Tally, part_made
 from streamshed.ledger import Ledger, Spilled, StreamLedger
@@ -137,7 +137,7 @@ def combined(query: StreamingQuery) -> Combined | None:
             made += sum(_told(row).get("results") or 0 for row in metrics.values())
     if not told:
         return None
-    return Combined(len(told), made, tally_of_numbers(told, made).missed())
+    return Combined(len(told), made, replace(tally_of(told), made=made).missed())
 
 
 def ledger(query: StreamingQuery) -> Ledger | None:

@@ -50,7 +50,7 @@ from streamshed.spark.settings import (
 from streamshed.spark.sharding import MOST, Sharding
 from streamshed.spark.shipping import facts_apart, relation_rows, ship, ship_kernels
 from streamshed.spark.types import struct_of
-from streamshed.spark.windows import WEIGHTS, Aggregates, weighed
+from streamshed.spark.windows import Aggregates, with_known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,10 +90,9 @@ def stream(
         )
     check_spilling(plan, resume)
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
-    weights = () if aggregates is None else WEIGHTS
     held = None if resume is None else read_savepoint(resume, plan)
     compiled(plan)
-    processor = JoinProcessor(plan, sharding, late_to, weights, not frames[0].isStreaming, held)
+    processor = JoinProcessor(plan, sharding, late_to, not frames[0].isStreaming, held)
     initial = None
     if resume is not None and held is not None:
         session = frames[0].sparkSession
@@ -106,9 +105,8 @@ def stream(
     schema = result_schema(plan)
     if aggregates is None:
         return pipeline(plan, frames, sharding, processor, schema, initial, changes)
-    weighed_schema = weighed(schema)
-    results = pipeline(plan, frames, sharding, processor, weighed_schema, initial, changes)
-    return aggregates.of(results)
+    schema = with_known(schema)
+    return aggregates.of(pipeline(plan, frames, sharding, processor, schema, initial, changes))
 
 
 def prepared(

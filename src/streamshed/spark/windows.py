@@ -11,30 +11,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
-from streamshed.aggregates import PIECES, Weights, Windows, summary
+from streamshed.aggregates import PIECES, UNKNOWN, WHOLE, Floats, Weights, Windows, summary
+from streamshed.engine.observe.tallies import tally_of
 from streamshed.errors import SpecError
+from streamshed.estimates import Estimate
 from streamshed.plan.plan import Plan
+from streamshed.selection import TIME
 from streamshed.spark.types import struct_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-WEIGHTS = ("weight", "weight_low", "weight_high")
-"""Columns besides the results: what each stands for."""
-VALUES = ("number", "value", *WEIGHTS, "many")
-"""What Spark gathers of results: their time as a number, what is aggregated, those, and of how
-many."""
-CONDENSED = ", ".join(
-    f"{name} {'long' if name in ('number', 'many') else 'double'}" for name in VALUES
-)
+KNOWN = "streamshed known"
+"""A column besides the results: of a row that is none it has the shard, and what that knows of all
+results of a part of a window (`tally_of`), whose time the row has."""
+VALUES = ("number", "value", "many", "made", "known")
+"""What Spark gathers of results: their time as a number, what is aggregated, of how many, and of
+how many results, with those that have no value; and what is known of all results."""
+CONDENSED = "number long, value double, many long, made long, known array<double>"
 GROUPS = 256
 """Groups of neighbours in value, at most, that stand for the results of a batch in a sixteenth of a
 window."""
@@ -53,23 +56,29 @@ class Aggregates:
         self._behind()
 
     def of(self, results: DataFrame) -> DataFrame:
-        """The aggregates of results that say what they stand for (`weighed`).
+        """The aggregates of results, among which there is what is known of all of them (`KNOWN`).
 
         Args:
             results: the results of all shards.
         """
-        windows = self.windows
-        member = f.col(_quoted(windows.stream))
+        windows, known = self.windows, f.col(_quoted(KNOWN))
+        member, first = f.col(_quoted(windows.stream)), f.lit(True)
         if self.plan.by is not None:  # each member counts for itself
-            results = results.select("time", *WEIGHTS, f.explode(member).alias(windows.stream))
+            members = f.posexplode_outer(member).alias("place", windows.stream)
+            results, first = results.select("time", known, members), f.col("place") == 0
         value = member.getField(windows.column).cast("double")
+        made = (first & known.isNull()).cast("long")
         unit = _unit(windows)
         # A window of Spark's has its beginning and not its end; ours its end and not its beginning.
         number = _number(windows)
         at = f.timestamp_micros(f.col("number") * unit - 1)
         values = (
-            results.select(number.alias("number"), value.alias("value"), *WEIGHTS)
-            .where("value is not null")
+            results.select(
+                number.alias("number"),
+                value.alias("value"),
+                made.alias("made"),
+                known.alias("known"),
+            )
             .mapInArrow(Condense(windows), CONDENSED)
             .withColumn("at", at)
         )
@@ -84,7 +93,8 @@ class Aggregates:
             .agg(f.collect_list(f.struct(*VALUES)).alias("r"))
             .select(f.expr(f"unix_micros(w.end) div {unit}").alias("end"), "r")
         )
-        summarise = Summarise(windows, self.plan.policy.makes_sample)
+        sheds = self.plan.bounded or self.plan.throttle is not None
+        summarise = Summarise(windows, self.plan.policy.makes_sample, not sheds)
         return gathered.mapInArrow(summarise, struct_of(windows.schema))
 
     def _behind(self) -> int:
@@ -105,11 +115,25 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def weighed(schema: pa.Schema) -> pa.Schema:
-    """The columns of results that say what they stand for."""
-    for name in WEIGHTS:
-        schema = schema.append(pa.field(name, pa.float64()))
-    return schema
+def with_known(schema: pa.Schema) -> pa.Schema:
+    """The columns of results, and what is known of all of them."""
+    return schema.append(pa.field(KNOWN, pa.list_(pa.float64())))
+
+
+def with_nothing_known(results: pa.RecordBatch) -> pa.RecordBatch:
+    """Results beside which nothing is said of others."""
+    kind = pa.list_(pa.float64())
+    return results.append_column(KNOWN, pa.nulls(len(results), kind))
+
+
+def known_row(schema: pa.Schema, shard: int, time: int, known: Floats) -> pa.RecordBatch:
+    """What a shard knows of all results of a part of a window, which has a time, as a row."""
+    told = {TIME: pa.array([time]), KNOWN: pa.array([[float(shard), *known]])}
+    columns = [
+        told[field.name].view(field.type) if field.name in told else pa.nulls(1, field.type)
+        for field in with_known(schema)
+    ]
+    return pa.record_batch(columns, with_known(schema))
 
 
 def _unit(windows: Windows) -> int:
@@ -145,12 +169,21 @@ class Condense:
             yield self._condensed(pa.concat_batches(waiting))
 
     def _condensed(self, results: pa.RecordBatch) -> pa.RecordBatch:
-        number, value, *weights = (
-            results.column(name).to_numpy(zero_copy_only=False) for name in VALUES[:-1]
+        known = results.filter(results.column("known").is_valid())
+        results = results.filter(results.column("known").is_null())
+        number, value, made = (
+            results.column(name).to_numpy(zero_copy_only=False)
+            for name in ("number", "value", "made")
         )
+        valued = results.column("value").is_valid().to_numpy(zero_copy_only=False)
         over, every = self.windows.over, self.windows.every
         # Results in the same windows: none of them begins or ends in between.
-        places = [number * PIECES // over, -(-number // every), -(-(number + over) // every)]
+        places = [
+            number * PIECES // over,
+            -(-number // every),
+            -(-(number + over) // every),
+            valued,
+        ]
         slices = np.unique(np.stack(places), axis=1, return_inverse=True)[1].ravel()
         order = np.lexsort((value, slices))
         sizes = np.bincount(slices)
@@ -158,42 +191,65 @@ class Condense:
         rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         group = np.where(size > GROUPS, rank * GROUPS // size, rank)
         first = np.flatnonzero(np.diff(group, prepend=-1) | np.diff(slices[order], prepend=-1))
-        many = np.diff(first, append=len(order))
-
-        def summed(column: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-            found: npt.NDArray[np.float64] = np.add.reduceat(column[order], first)
-            return found
-
-        weight = summed(weights[0])
-        means = {name: summed(one) / many for name, one in zip(WEIGHTS, weights, strict=True)}
-        values = np.where(many > 1, summed(weights[0] * value) / weight, value[order][first])
-        whole = {"number": number[order][first], "value": values, **means, "many": many}
-        return pa.record_batch(whole)
+        alone = np.diff(first, append=len(order)) == 1
+        many, results_made, summed = (
+            np.add.reduceat(column[order], first) if len(first) else column
+            for column in (valued.astype(np.int64), made, value)
+        )
+        with np.errstate(invalid="ignore"):
+            means = np.where(alone, value[order][first], summed / many)
+        parts = {"number": number[order][first], "value": means, "many": many, "made": results_made}
+        nothing = np.zeros(len(known), np.int64)
+        rest = {"number": known.column("number"), "value": known.column("value").cast("double")}
+        parts["known"] = pa.nulls(len(first), pa.list_(pa.float64()))
+        rest |= {"many": nothing, "made": nothing, "known": known.column("known")}
+        return pa.concat_batches([pa.record_batch(parts), pa.record_batch(rest)])
 
 
 @dataclass(frozen=True)
 class Summarise:
-    """Turns the results of windows into their aggregates."""
+    """Turns the results of windows into their aggregates.
+
+    Attributes:
+        windows: what to aggregate.
+        sampled: whether the results are a sample of all.
+        whole: whether they are all of them, if nothing is said of that.
+    """
 
     windows: Windows
     sampled: bool
+    whole: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Summarise the windows of one part, one after the other."""
         for batch in batches:
-            ends, gathered = batch.column("end").to_numpy(), batch.column("r")
-            rows = [
-                self._window(end, results.values)
-                for end, results in zip(ends.tolist(), gathered, strict=True)
+            windows = [
+                (end, self._window(end, results.values))
+                for end, results in zip(
+                    batch.column("end").to_pylist(), batch.column("r"), strict=True
+                )
             ]
-            yield from self.windows.table(ends, rows).to_batches()
+            some = [(end, row) for end, row in windows if row["results"] or row["count"]]
+            ends = np.array([end for end, _ in some], np.int64)
+            yield from self.windows.table(ends, [row for _, row in some]).to_batches()
 
     def _window(self, end: int, results: pa.StructArray) -> dict[str, Any]:
         results = results.filter(pc.greater(results.field("number"), end - self.windows.over))
-        order = np.argsort(results.field("number").to_numpy(), kind="stable")
-        many = results.field("many").to_numpy()[order]
-        times, values, *weights = (
-            np.repeat(results.field(name).to_numpy(zero_copy_only=False)[order], many)
-            for name in VALUES[:-1]
+        results = results.take(np.argsort(results.field("number").to_numpy(), kind="stable"))
+        many, made = (results.field(name).to_numpy() for name in ("many", "made"))
+        times, values = (
+            np.repeat(results.field(name).to_numpy(zero_copy_only=False), many)
+            for name in ("number", "value")
         )
-        return summary(times, values, end, self.windows, Weights(*weights), self.sampled)
+        exact = self._exact(results.field("known").drop_null())
+        return summary(times, values, end, self.windows, exact, int(made.sum()), self.sampled)
+
+    def _exact(self, known: pa.ListArray) -> Estimate | Weights:
+        """The results without shedding, by what the shards know."""
+        if not len(known):
+            return WHOLE if self.whole else UNKNOWN
+        of: dict[float, list[Floats]] = {}
+        for one in known:
+            shard, *numbers = one.values.to_numpy()
+            of.setdefault(shard, []).append(np.array(numbers))
+        return reduce(add, map(tally_of, of.values())).estimate()

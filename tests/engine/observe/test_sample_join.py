@@ -11,6 +11,8 @@ from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
 from streamshed.engine.observe import recorder, sample_join
+from streamshed.engine.observe.sample_log import depths_of
+from streamshed.kernels.compiling import loop
 
 ROWS, WINDOW = 1_500, 400
 
@@ -250,3 +252,18 @@ def test_streams_that_come_and_go_are_forgotten_by_the_sample_too() -> None:
     assert operator.ledger().others.arrived > 0
     told = [operator.ledger(), restore_operator(plan, Snapshot.from_bytes(saved)).ledger()]
     assert all(ledger.missed.value == exact - ledger.results > 0 for ledger in told)
+
+
+def test_levels_are_quarters_of_powers_of_2() -> None:
+    lots = np.random.default_rng(5).integers(2, 2**64, 100_000, dtype=np.uint64)
+    found = np.zeros(len(lots), np.int64)
+    _depths(lots, found)
+    assert found.tolist() == depths_of(lots).tolist()
+    for level in range(9):
+        assert (found >= level).mean() == pytest.approx(2.0 ** (-level / 4), rel=0.03)
+
+
+@loop
+def _depths(lots, found):  # type: ignore[no-untyped-def]
+    for i in range(lots.size):
+        found[i] = recorder.depth_of(lots[i])

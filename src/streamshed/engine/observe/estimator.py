@@ -22,8 +22,12 @@ from streamshed.engine.observe.state import (
     FREE_ENTRY,
     FREE_KEY,
     FULL_AT,
+    HIDDEN,
     KEYS_USED,
+    LOTS,
+    MERGED,
     NEWEST,
+    PREDICTED,
     ROOM,
     ROW_UNITS,
     STEP_ENDS,
@@ -40,7 +44,6 @@ from streamshed.engine.observe.tallies import (
     depths,
     lately,
     mixed,
-    variances_by_lots,
 )
 from streamshed.engine.restore import Rows
 from streamshed.estimates import KeyTally
@@ -97,7 +100,7 @@ class LossEstimator(Estimator):
     def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
         super().__init__(plan, shape, memory)
         # A result is a product over streams, and so is what the sketch is wrong by.
-        self.doubt = 2.0 ** (len(plan.streams) - 3)
+        self.doubt = 2.0 ** (len(plan.streams) - 4)
         self.settings = _settings(plan)
         self.room = self.settings.capacity if plan.rate is None else 0
         nothing = {name: field.nothing() for name, field in self.layout().items()}
@@ -244,9 +247,10 @@ class LossEstimator(Estimator):
         """The newest time of these."""
         return int(self.state.numbers[NEWEST])
 
-    def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
-        """The variances, and the largest sum of a group, by the names they have in a `Tally`."""
-        return variances_by_lots(spread)
+    def arranged(self, spread: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The sums of groups: of what is predicted, hidden and merged, then by lots."""
+        hidden = self.doubt * spread[HIDDEN]
+        return np.stack([spread[PREDICTED], hidden, spread[MERGED], spread[LOTS]])
 
     def key_tally(self) -> KeyTally:
         """What is known of the keys that have results."""

@@ -1,4 +1,4 @@
-"""What was tallied up to some moments: windows between two of them have tallies of their own.
+"""What was tallied from moment to moment: windows of aggregates have tallies of their own.
 
 More may be shed at some times than at others. Aggregates of windows are corrected by what was
 missed in each of them, for which the rows are processed in parts that end where windows do.
@@ -6,43 +6,34 @@ missed in each of them, for which the rows are processed in parts that end where
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamshed.engine.batch import Batch
-from streamshed.estimates import Tally
-from streamshed.kernels.core import NEVER
+from streamshed.engine.observe.tallies import Estimator, Floats
+from streamshed.kernels.core import NEWEST
 
 if TYPE_CHECKING:
-    from streamshed.engine.observe.tallies import Estimator, Sums
-
-
-class Mark(NamedTuple):
-    """A moment: the newest time, whether rows had been shed, the results made, all tallies."""
-
-    time: int
-    shed: bool
-    made: int
-    sums: Sums
+    from streamshed.engine.operator import Operator
 
 
 class Marks:
-    """The moments at which windows begin or end, of one running join.
+    """The moments at which windows begin or end, as a running join goes on from here.
 
     Args:
+        join: which estimates what it misses.
         loss: its observer.
         over: the length of a window.
         every: the distance between the ends of windows, which are multiples of it.
     """
 
-    def __init__(self, loss: Estimator, over: int, every: int) -> None:
-        self.loss = loss
+    def __init__(self, join: Operator, loss: Estimator, over: int, every: int) -> None:
+        self.join, self.loss = join, loss
         self.grids = (0, every), (over, every)
-        self.newest = NEVER
-        self.marks = [Mark(NEVER, False, 0, loss.sums_so_far())]
+        self.newest = self.began = int(join.core.numbers[NEWEST])
+        self.made, self.sums = join.made, loss.sums_so_far()
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
         """The rows of a batch, in parts that are each within the same windows."""
@@ -55,21 +46,17 @@ class Marks:
         start = 0
         for cut in cuts:
             if cut > start:
-                self.newest = int(times[cut - 1])
+                self.began, self.newest = int(times[start]), int(times[cut - 1])
                 yield batch.part(start, cut)
                 start = cut
 
-    def note(self, shed: bool, made: int) -> None:
-        """Note what was tallied and made so far, as a part has been processed."""
-        self.marks.append(Mark(self.newest, shed, made, self.loss.sums_so_far()))
+    def note(self) -> tuple[int, Floats]:
+        """What is known of a part that has been processed: its time, and what `tally_of` takes.
 
-    def tally(self, begin: int, end: int) -> Tally:
-        """What is known of the results of times after `begin` up to `end`."""
-        first, last = (
-            self.marks[bisect_right(self.marks, time, key=lambda mark: mark.time) - 1]
-            for time in (begin, end)
-        )
-        made = float(last.made - first.made)
-        if not last.shed:
-            return Tally(exact=made, certain=made, seen=made, made=made)
-        return self.loss.tally_between(first.sums, last.sums, made)
+        The time is one that is in the same windows as the part, and no later than its rows.
+        """
+        join, before = self.join, self.sums
+        shed = join.throttle is not None or join.shed > 0
+        made, self.made = join.made - self.made, join.made
+        self.sums = self.loss.sums_so_far()
+        return self.began, self.loss.known_since(before, shed, made)

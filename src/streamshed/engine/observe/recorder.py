@@ -37,6 +37,14 @@ NUMBERS = 12
 ROW_WORK = 32
 """What it takes to let a row come, be stored and leave, in rows looked at or results made."""
 
+FINE = 4
+"""Levels of rows are that many times as fine as powers of 2: a row is of a level with the chance
+2^(-level / FINE)."""
+PARTS = tuple(np.uint64(2 ** (63 + part / FINE)) for part in range(FINE - 1, 0, -1))
+"""The lots up to which a number is deeper by such a part, if its highest bit is set."""
+_1, _2, _3 = PARTS
+_64 = np.uint64(64)
+
 NOTE = np.dtype(
     [
         ("lot", np.uint64),
@@ -44,7 +52,7 @@ NOTE = np.dtype(
         ("number", np.int64),  # of the row in its stream
         ("made", np.int64),  # results of the join before it
         ("work", np.int64),  # what the join had done before it
-        ("level", np.int64),  # it is in the sample with the chance 2^-level
+        ("level", np.int64),  # it is in the sample with the chance 2^(-level / FINE)
         ("mark", np.int64),  # where first results are made: what the second join knows of it
     ],
     align=True,
@@ -93,11 +101,19 @@ class OfSample(NamedTuple):
 @implements(gate.is_spilled, OfSample)
 def _is_spilled(router, matcher, core, rows, at, shift):  # type: ignore[no-untyped-def]
     lot = draw(router.seed, rows.hash[at])
-    if 64 - bit_length(lot) >= router.numbers[LEVEL]:
+    if depth_of(lot) >= router.numbers[LEVEL]:
         return False
     count(core, rows.stream[at], SHED, 1)
     note_recent(core, rows.stream[at], core.numbers[ARRIVALS] - 1, NONE)
     return True
+
+
+@kernel
+def depth_of(lot):  # type: ignore[no-untyped-def]
+    """The largest level that a lot is of; `sample_log.depths_of` finds the same."""
+    bits = bit_length(lot)
+    high = lot << (_64 - np.uint64(max(1, bits)))
+    return FINE * (64 - bits) + (high <= _1) + (high <= _2) + (high <= _3)
 
 
 @kernel
@@ -108,7 +124,7 @@ def _note(recorder, core, rows, at):  # type: ignore[no-untyped-def]
     numbers[SEEN] += 1
     recorder.entered[stream] += 1
     lot = draw(recorder.seed, rows.hash[at] if recorder.by_key else np.uint64(order))
-    if not recorder.whole and 64 - bit_length(lot) < numbers[LEAST]:
+    if not recorder.whole and depth_of(lot) < numbers[LEAST]:
         return
     place = numbers[NOTED]
     numbers[NOTED] += 1

@@ -13,6 +13,7 @@ results made; and where the second does more than its share, fewer rows probe fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from streamshed.engine.loop import DONE, FULL, drop_rows, skip_results
 from streamshed.engine.observe.recorder import (
     CHECK_AT,
     FACTS,
+    FINE,
     LEAST,
     LEVEL,
     NOTED,
@@ -40,7 +42,7 @@ from streamshed.engine.observe.recorder import (
     WORK_CHECKED,
     OfSample,
 )
-from streamshed.engine.observe.sample_log import CLOCK_NUMBERS, SampleLog
+from streamshed.engine.observe.sample_log import CLOCK_NUMBERS, SampleLog, depths_of
 from streamshed.engine.observe.sample_tallies import (
     VISITOR,
     Chance,
@@ -48,12 +50,9 @@ from streamshed.engine.observe.sample_tallies import (
     add_results,
     open_steps,
 )
-from streamshed.engine.observe.state import DEEPEST
+from streamshed.engine.observe.state import DEEPEST, GROUPS
 from streamshed.engine.observe.tallies import (
     Sums,
-    depths,
-    largest,
-    variance,
 )
 from streamshed.engine.restore import OF_ROWS, Rows, live_rows
 from streamshed.engine.sink import MADE, MEMBERS, Buffer, allocate_buffer
@@ -79,7 +78,7 @@ PART = 20
 """Beyond that it may have one for so many rows of the budget: so it takes 5 % of the memory."""
 LARGE = 1 << 20
 """The most that it may have; and what it has, if the rate was said, before it falls to that."""
-THROTTLED = 3
+THROTTLED = 3 * FINE
 """The level at which a sample begins where the work of the join is bounded: an eighth of the rows
 compared with an eighth of the rows are 1.6 % of the work of the whole join."""
 SOONEST, LATEST, CHECKS = 1 << 8, 1 << 16, 8
@@ -111,18 +110,18 @@ class SampleJoin(SampleLog):
         in_matrices = isinstance(plan.pairwise, Cosine | InnerProduct)
         apart = in_matrices or self.by_key or bool(self.lasts.any())
         self.visits = plan.throttle is None and not apart
-        self.capacity, self.highest = LARGE, DEEPEST
+        self.capacity, self.highest = LARGE, FINE * DEEPEST
         if plan.rate is None:
             self.capacity = sample_entries(first_shape(plan).budget)
         else:
-            self.highest = int(np.floor(-np.log2(plan.rate)))
+            self.highest = FINE * int(np.floor(-np.log2(plan.rate)))
         self.relayed = first.matcher.relay()
-        begins = min(0 if plan.throttle is None else THROTTLED, self.highest)
-        self.state.numbers[[LEVEL, PROBING, LEAST]] = begins
+        self.begins = min(0 if plan.throttle is None else THROTTLED, self.highest)
+        self.state.numbers[[LEVEL, PROBING, LEAST]] = self.begins
         self.state.numbers[CHECK_AT] = SOONEST
         facts = first.matcher.facts
         too_many = (max(0, facts - 1) // MOST_FACTS).bit_length()
-        self.state.numbers[FACTS] = min(too_many, self.highest)
+        self.state.numbers[FACTS] = min(too_many, self.highest // FINE)
 
     # -- the second join -------------------------------------------------------------------------
 
@@ -142,7 +141,7 @@ class SampleJoin(SampleLog):
             width = self.join.core.settings.width
             self.join.out = allocate_buffer(BUFFER, width, LATEST, weighted=False)
             # It notes no rows, only work; and the loop is compiled for observers of one type.
-            silent = np.full(NUMBERS, DEEPEST + 4, np.int64)
+            silent = np.full(NUMBERS, FINE * DEEPEST + FINE, np.int64)
             silent[WORK] = 0
             self.join.observer = self.state._replace(numbers=silent, whole=False)
             if self.whole:
@@ -167,7 +166,7 @@ class SampleJoin(SampleLog):
     def _store_again(self, join: Operator) -> None:
         """Store the rows of the sample in a new second join, whose clock is as it was."""
         log = self.state.notes[: self.state.numbers[STORED]]
-        places = np.flatnonzero(depths(log["lot"]) >= log["level"])
+        places = np.flatnonzero(depths_of(log["lot"]) >= log["level"])
         if self.whole:
             places = places[self._within_last(places)]
         size = len(places)
@@ -241,7 +240,7 @@ class SampleJoin(SampleLog):
             return
         join = self._second()
         self._grow_second(join)
-        deep, order = depths(notes["lot"][start:end]), notes["order"][start:end].copy()
+        deep, order = depths_of(notes["lot"][start:end]), notes["order"][start:end].copy()
         at = 0
         while len(coming := np.flatnonzero(self._come(deep[at:]))):
             at += int(coming[0])
@@ -257,7 +256,8 @@ class SampleJoin(SampleLog):
         live = live_rows(join.core.rows[: join.core.numbers[ROWS_USED]])
         self._note_marks(join.core, live, join.core.rows["payload"][live])
         numbers[NOTED] = numbers[STORED]
-        numbers[LEAST] = numbers[PROBING]
+        if not self.visits:  # the level never falls
+            numbers[LEAST] = numbers[PROBING]
 
     def _come(self, deep: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which rows, by their depth, the second join has to see."""
@@ -343,7 +343,7 @@ class SampleJoin(SampleLog):
                     skipped.append(int(np.flatnonzero(batch.payload == rest.payload[at])[0]))
                     held = held[:0]
                     skip_results(join.core, join.matcher.quiet, join.state, rest, join.work)
-                    self._thin(join, level + 1)
+                    self._thin(join, min(level + FINE, self.highest))
                 if join.failed is not None:  # the user's function, of a row that is left out then
                     with suppress(Exception):
                         join.refuse(rest)
@@ -411,7 +411,7 @@ class SampleJoin(SampleLog):
             lots = np.where(probes, part.lots[rows], notes["lot"][place])
             yield Chance(lane, levels, lots)
         if numbers[FACTS]:
-            levels = np.full(len(found), numbers[FACTS])
+            levels = np.full(len(found), FINE * numbers[FACTS])
             yield Chance(lanes, levels, join.matcher.lots[found[:, lanes]])
 
     def _true(
@@ -432,7 +432,7 @@ class SampleJoin(SampleLog):
     def rate(self) -> float:
         """The part of all rows, and of all facts, that is in the sample."""
         numbers = self.state.numbers
-        return float(2.0 ** -int(numbers[LEVEL] + numbers[FACTS]))
+        return float(2.0 ** (-int(numbers[LEVEL] + FINE * numbers[FACTS]) / FINE))
 
     @property
     def heaviest(self) -> float:
@@ -441,8 +441,8 @@ class SampleJoin(SampleLog):
         levels = self.state.notes["level"][: numbers[STORED]]
         level = max(int(numbers[LEVEL]), int(levels.max(initial=0)))
         partners = 0 if self.by_key else self.shape.lanes - 1
-        depth = partners * level + int(numbers[PROBING] + numbers[FACTS])
-        return float(2.0**depth) if depth else 0.0
+        depth = partners * level + int(numbers[PROBING] + FINE * numbers[FACTS])
+        return float(2.0 ** (depth / FINE)) if depth else 0.0
 
     @property
     def rows_seen(self) -> int:
@@ -454,15 +454,9 @@ class SampleJoin(SampleLog):
         """The newest time of these."""
         return NEVER if self.join is None else int(self.join.core.numbers[NEWEST])
 
-    def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
-        """The variance of the estimate, and the largest sum of a group.
-
-        Nothing is predicted, hidden or merged.
-
-        Two results vary together if they share a row: so the sum over the streams, of the variances
-        between groups of their rows, counts each such pair at least once.
-        """
-        return {"variance": sum(variance(groups) for groups in spread), "weight": largest(spread)}
+    def arranged(self, spread: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The sums of groups: nothing is predicted, hidden or merged."""
+        return np.vstack([np.zeros((3, GROUPS)), spread])
 
     def tally(self, made: int) -> Tally:
         """What is known of all results so far, of which so many were made."""
@@ -473,6 +467,11 @@ class SampleJoin(SampleLog):
         """What was tallied of the results so far; it stays what it is."""
         self.catch_up()
         return super().sums_so_far()
+
+    def known_since(self, before: Sums, shed: bool, made: float) -> npt.NDArray[np.float64]:
+        """What is known of the results since a moment, of which so many were made."""
+        self.catch_up()
+        return super().known_since(before, shed, made)
 
     def tally_lately(self, core: Core) -> Tally:
         """The same in the last minute, or window."""
@@ -486,44 +485,45 @@ class SampleJoin(SampleLog):
         numbers, notes = self.state.numbers, self.state.notes
         order = int(notes["order"][at])
         numbers[CHECK_AT] = order + min(max(order // CHECKS, SOONEST), LATEST)
-        probing = min(int(numbers[PROBING]) + self._excess(join, at), self.highest)
+        excess = self._excess(join, at)
+        if not self.visits:  # rows that came before were not stored, nor noted
+            excess = max(0, excess)
+        probing = min(max(self.begins, int(numbers[PROBING]) + excess), self.highest)
         stored, level = int(numbers[STORED]), max(int(numbers[LEVEL]), probing)
         alive = self._alive(join, at)
         held = int(alive.sum())
         if held > self.capacity or level > numbers[LEVEL]:
-            deep = depths(notes["lot"][:stored][alive])
+            deep = depths_of(notes["lot"][:stored][alive])
             while level < self.highest and 8 * int((deep >= level).sum()) > 7 * self.capacity:
                 level += 1
             self._thin(join, level)
-            alive &= depths(notes["lot"][:stored]) >= notes["level"][:stored]
+            alive &= depths_of(notes["lot"][:stored]) >= notes["level"][:stored]
             self._compact(join, alive)
         else:
-            if level > probing and 4 * held < self.capacity and self._is_idle():
-                numbers[LEVEL] = level - 1
+            room = math.floor(FINE * math.log2(0.8 * self.capacity / max(1, held)))
+            numbers[LEVEL] = max(probing, level - max(0, min(-excess, room)))
             if stored > 2 * held + SOONEST:
                 self._compact(join, alive)
         numbers[PROBING] = probing if self.visits else numbers[LEVEL]
 
     def _excess(self, join: Operator, at: int) -> int:
-        """By how many levels fewer rows should probe: the second join does more than its share.
+        """By how many levels fewer rows should probe, as the second join did too much lately.
 
-        It has to do so in all, and lately, as fewer rows may probe already.
+        Besides its share it may do a part of what is left of the grace: that lasts longer than if
+        all rows probed as long as there is any. Where it did less than half, more rows may probe.
         """
         self._note_work(join)
         numbers, first = self.state.numbers, int(self.state.notes["work"][at])
         second = int(numbers[SECOND])
         lately = second - int(numbers[SECOND_CHECKED])
-        fair = max(1, first - int(numbers[WORK_CHECKED])) // SHARE
+        fair = max(1, first - int(numbers[WORK_CHECKED])) / SHARE
+        fair += max(0.0, GRACE + first / SHARE - second) / CHECKS
         numbers[[WORK_CHECKED, SECOND_CHECKED]] = first, second
-        if second <= GRACE + first // SHARE or lately <= fair:
-            return 0
-        return 1 if lately <= 4 * fair else 2
-
-    def _is_idle(self) -> bool:
-        """Whether the second join does much less than it may."""
-        numbers = self.state.numbers
-        allowed = GRACE + int(numbers[WORK_CHECKED]) // SHARE
-        return int(numbers[SECOND]) << self.shape.lanes < allowed
+        # Rows that probe meet fewer that are stored: work falls by the square, or faster.
+        excess = math.ceil(FINE / 2 * math.log2(max(1, lately) / fair))
+        if excess > 0:
+            return min(excess, 2 * FINE)
+        return max(excess, -FINE) if 2 * lately < fair else 0
 
     def _alive(self, join: Operator, at: int) -> npt.NDArray[np.bool_]:
         """Which rows of the sample may still meet others, as a row of the log comes."""
@@ -553,7 +553,7 @@ class SampleJoin(SampleLog):
         notes, core = self.state.notes, join.core
         live = live_rows(core.rows[: core.numbers[ROWS_USED]])
         places = core.rows["payload"][live]
-        deep = depths(notes["lot"][places]) >= level
+        deep = depths_of(notes["lot"][places]) >= level
         notes["level"][places] = np.maximum(notes["level"][places], level)
         drop_rows(core, join.matcher.quiet, join.state, live[~deep])
 

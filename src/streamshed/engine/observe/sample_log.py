@@ -17,16 +17,18 @@ from streamshed.engine.allocation import enough
 from streamshed.engine.batch import Batch
 from streamshed.engine.observe.estimator import positions
 from streamshed.engine.observe.recorder import (
+    FINE,
     NOTE,
     NOTED,
     NUMBERS,
+    PARTS,
     SEEN,
     STORED,
     Recorder,
 )
 from streamshed.engine.observe.sample_tallies import Sums
 from streamshed.engine.observe.state import FAR, GROUPS, STEPS, TALLY
-from streamshed.engine.observe.tallies import Estimator, mixed
+from streamshed.engine.observe.tallies import Estimator, depths, mixed
 from streamshed.engine.restore import Rows, live_rows
 from streamshed.kernels.core import (
     ARRIVED,
@@ -51,6 +53,14 @@ if TYPE_CHECKING:
 CLOCK_NUMBERS = [CLOCK, NEWEST, FIRST_SEEN, OVERDUE]
 """The numbers of a core that are its clock, besides the newest time of each lane."""
 _COLUMNS = ("stream", "time", "hash", "worth", "hashes", "values")
+
+
+def depths_of(lots: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """The largest levels that lots are of, as the recorder finds them."""
+    whole = depths(lots)
+    high = lots << np.minimum(whole, 63).astype(np.uint64)
+    found: npt.NDArray[np.int64] = FINE * whole + sum((high <= part).astype(int) for part in PARTS)
+    return found
 
 
 class SampleLog(Estimator):

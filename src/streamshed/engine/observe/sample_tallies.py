@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamshed.engine.observe.recorder import FINE
 from streamshed.engine.observe.state import GROUPS, STEPS
 
 VISITOR = 1 << 40
@@ -42,7 +43,7 @@ class Chance(NamedTuple):
     """Something that was drawn, and that results would not have been seen without."""
 
     drawn: int  # the member of a stream; or the fact, which comes after all streams
-    levels: npt.NDArray[np.int64]  # by result: the chance is 2^-level
+    levels: npt.NDArray[np.int64]  # by result: the chance is 2^(-level / FINE)
     lots: npt.NDArray[np.uint64]
 
 
@@ -76,11 +77,11 @@ def add_results(sums: Sums, steps: npt.NDArray[np.int64], chances: list[Chance])
     """Count results for the inverse of their chances, given the places of their steps."""
     weight = np.ones(len(steps))
     for chance in chances:
-        weight *= 2.0**chance.levels
+        weight *= 2.0 ** (chance.levels / FINE)
     spread = sums.spread.reshape(-1, GROUPS)
     step_spread = sums.step_spread.reshape(STEPS, -1, GROUPS)
     for chance in chances:
-        unsure = weight * np.sqrt(1.0 - 0.5**chance.levels)
+        unsure = weight * np.sqrt(1.0 - 0.5 ** (chance.levels / FINE))
         group = (chance.lots % np.uint64(GROUPS)).astype(np.int64)
         spread[chance.drawn] += np.bincount(group, unsure, GROUPS)
         by_step = np.bincount(steps * GROUPS + group, unsure, (STEPS + 1) * GROUPS)

@@ -12,17 +12,7 @@ import pyarrow as pa
 
 from streamshed.engine.batch import Batch
 from streamshed.engine.component import Component
-from streamshed.engine.observe.state import (
-    DEEPEST,
-    FAR,
-    GROUPS,
-    HIDDEN,
-    LOTS,
-    MERGED,
-    PREDICTED,
-    SIGNS,
-    STEPS,
-)
+from streamshed.engine.observe.state import DEEPEST, FAR, GROUPS, SIGNS, STEPS
 from streamshed.engine.restore import Rows
 from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import NEVER, NEWEST, RESULTS, Core, Memory, Shape
@@ -30,6 +20,11 @@ from streamshed.plan.plan import Plan
 
 _MINUTE = 60_000_000
 _SUMS = ("exact", "certain", "seen", "hidden", "unseen")
+_HEAD = 3 + len(_SUMS)
+"""What is known of a part of a run begins with so many numbers: whether rows had been shed by its
+end, for how many results one may stand, those made, and `_SUMS`. Then come the sums of groups."""
+
+Floats = npt.NDArray[np.float64]
 
 
 class Sums(NamedTuple):
@@ -78,8 +73,8 @@ class Estimator(Component):
         """The newest time of these."""
 
     @abstractmethod
-    def variances(self, spread: npt.NDArray[np.float64]) -> dict[str, float]:
-        """The variances, and the largest sum of a group, by the names they have in a `Tally`."""
+    def arranged(self, spread: Floats) -> Floats:
+        """The sums of groups: of what is predicted, hidden and merged, then by lots."""
 
     @abstractmethod
     def warm(self, core: Core, nothing: Batch) -> None:
@@ -116,23 +111,19 @@ class Estimator(Component):
         """What was tallied of the results so far; it stays what it is."""
         return Sums(self.sums.total.copy(), self.sums.spread.copy())
 
-    def tally_between(self, before: Sums, after: Sums, made: float) -> Tally:
-        """What is known of the results between two moments, of which so many were made."""
-        total = after.total.copy()
+    def known_since(self, before: Sums, shed: bool, made: float) -> Floats:
+        """What is known of the results since a moment, of which so many were made; see `tally_of`.
+
+        Args:
+            before: what was tallied up to that moment.
+            shed: whether rows have been shed, then or before.
+            made: results.
+        """
+        total = self.sums.total.copy()
         for name in _SUMS:
             total[name] -= before.total[name]
-        spread = (after.spread - before.spread).reshape(-1, GROUPS)
-        return self._tally(total, spread, made)
-
-    def numbers_since(self, before: Sums) -> list[float]:
-        """What was tallied since a moment as plain numbers: the weight, and what can be added."""
-        total, spread = self.sums.total, self.sums.spread.reshape(-1, GROUPS).copy()
-        sums = {name: float((total[name] - before.total[name]).sum()) for name in _SUMS}
-        spread -= before.spread.reshape(-1, GROUPS)
-        sums["hidden"] *= self.doubt
-        spread[HIDDEN] *= self.doubt
-        weight = max(float(total["weight"].max()), self.heaviest)
-        return [weight, *sums.values(), *spread.ravel().tolist()]
+        spread = (self.sums.spread - before.spread).reshape(-1, GROUPS)
+        return self._known(total, spread, shed, made)
 
     def tally_lately(self, core: Core) -> Tally:
         """The same in the last minute, or window."""
@@ -148,40 +139,18 @@ class Estimator(Component):
         spread = spread.sum(axis=0, dtype=np.float64)
         return self._tally(steps[recent], spread, made)
 
-    def _tally(
-        self, tallies: npt.NDArray[Any], spread: npt.NDArray[np.float64], made: float
-    ) -> Tally:
+    def _tally(self, tallies: npt.NDArray[Any], spread: Floats, made: float) -> Tally:
+        return tally_of([self._known(tallies, spread, True, made)])
+
+    def _known(self, tallies: npt.NDArray[Any], spread: Floats, shed: bool, made: float) -> Floats:
         sums = {name: float(tallies[name].sum()) for name in _SUMS}
         sums["hidden"] *= self.doubt
-        variances = self.variances(spread)
-        if "hidden_variance" in variances:
-            variances["hidden_variance"] *= self.doubt**2
-        weight = max(float(tallies["weight"].max()), self.heaviest, variances.pop("weight"))
-        return Tally(made=float(made), **sums, **variances, weight=weight)
+        weight = max(float(tallies["weight"].max()), self.heaviest)
+        return np.array([shed, weight, made, *sums.values(), *self.arranged(spread).ravel()])
 
     def key_tally(self) -> KeyTally | None:
         """What is known of the keys that have results; None where rows share none."""
         return None
-
-
-def tally_of_numbers(told: Sequence[Sequence[float]], made: int) -> Tally:
-    """What `numbers_since` has told of several spans of time, in which so much was made."""
-    numbers = np.array(told)
-    weight, sums = float(numbers[:, 0].max()), numbers[:, 1:].sum(axis=0)
-    found = variances_by_lots(sums[len(_SUMS) :].reshape(-1, GROUPS))
-    weight = max(weight, found.pop("weight"))
-    return Tally(**dict(zip(_SUMS, sums.tolist(), strict=False)), **found, made=made, weight=weight)
-
-
-def variances_by_lots(spread: npt.NDArray[np.float64]) -> dict[str, float]:
-    """The variances, and the largest sum of a group, where keys are followed by lot."""
-    return {
-        "weight": largest(spread[LOTS]),
-        "variance": variance(spread[LOTS]),
-        "unseen_variance": variance(spread[PREDICTED]),
-        "hidden_variance": variance(spread[HIDDEN]),
-        "merged_variance": float((spread[MERGED, :SIGNS] ** 2).mean()),
-    }
 
 
 def lately(plan: Plan) -> int:
@@ -192,18 +161,33 @@ def lately(plan: Plan) -> int:
     return max(1, max(windows) if windows else sum(stream.last or 0 for stream in plan.streams))
 
 
-def variance(groups: npt.NDArray[np.float64]) -> float:
+def tally_of(parts: Sequence[Sequence[float] | Floats]) -> Tally:
+    """What is known of all results of some parts of a run together (`Estimator.known_since`)."""
+    numbers = np.array(parts)
+    shed, weight = numbers[:, :2].max(axis=0).tolist()
+    made, *sums = numbers[:, 2:_HEAD].sum(axis=0).tolist()
+    if not shed:
+        return Tally(exact=made, certain=made, seen=made, made=made)
+    groups = numbers[:, _HEAD:].sum(axis=0).reshape(-1, GROUPS)
+    predicted, hidden, merged, lots = groups[0], groups[1], groups[2], groups[3:]
+    return Tally(
+        made=made,
+        **dict(zip(_SUMS, sums, strict=True)),
+        # Two results vary together if they share a row, or key: the sum over all that was drawn, of
+        # the variances between groups of it, counts each such pair at least once.
+        variance=sum(_variance(drawn) for drawn in lots),
+        unseen_variance=_variance(predicted),
+        hidden_variance=_variance(hidden),
+        merged_variance=float((merged[:SIGNS] ** 2).mean()),
+        # The sum of a random group may be larger than that of others by a single key or row.
+        weight=max(weight, float((lots - lots.mean(axis=-1, keepdims=True)).max())),
+    )
+
+
+def _variance(groups: Floats) -> float:
     """The variance of a sum over random groups, from their differences."""
     off = groups - groups.mean()
     return float(off @ off) * GROUPS / (GROUPS - 1)
-
-
-def largest(groups: npt.NDArray[np.float64]) -> float:
-    """By how much the sum of a random group is larger than that of others, at most.
-
-    That much, a single key or row may have added: without it the estimate would be so much less.
-    """
-    return float((groups - groups.mean(axis=-1, keepdims=True)).max())
 
 
 def mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
