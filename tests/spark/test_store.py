@@ -208,7 +208,7 @@ class CountingHandle(Handle):
         super().removeKey(key)
 
 
-@pytest.mark.parametrize("carried", [store.CARRIED, 6_000])  # all that is held, or a part
+@pytest.mark.parametrize("carried", [store.CARRIED, 10_000])  # all that is held, or a part
 def test_batches_of_few_rows_take_few_messages(carried: int, monkeypatch) -> None:
     """What is carried and bundled is read again whole, and what nobody needs is removed."""
     monkeypatch.setattr(store, "CARRIED", carried)
@@ -236,7 +236,7 @@ def test_batches_of_few_rows_take_few_messages(carried: int, monkeypatch) -> Non
         }
         if batch % 7 == 6:
             store._live.clear()
-    if carried > 6_000:
+    if carried > 10_000:
         assert handle.messages == 2 * 40
     else:
         assert 0 < len(placed.bundles) < len(bundles)

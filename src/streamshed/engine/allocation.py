@@ -30,6 +30,9 @@ from streamshed.kernels.table import refill
 from streamshed.plan.plan import Plan
 from streamshed.spec import PER_KEY
 
+CACHED_KEYS = 1 << 16
+"""So many keys stay in the cache by themselves."""
+
 
 def first_shape(plan: Plan) -> Shape:
     """The room of a join that has seen nothing yet."""
@@ -136,13 +139,23 @@ def enough(have: int, needed: int, most: int = BOUNDLESS) -> int:
     return have if needed <= have else min(most, 4 * needed)
 
 
-def directory(keys: int) -> int:
+def directory(keys: int, bounded: bool = True) -> int:
     """The size of a directory for so many keys: a power of two, at most four fifths full.
 
-    It grows with the keys, not with the room: a sparse directory costs a cache miss for each row.
-    Rows mostly share keys, so that it is seldom as full as that.
+    It grows with the keys, not with the room. Rows mostly share keys, so that it is seldom as full
+    as that.
     """
-    return 1 << int(keys * 1.25 + 1).bit_length()
+    places = 2.5 if is_sparse(keys, bounded) else 1.25
+    return 1 << int(keys * places + 1).bit_length()
+
+
+def is_sparse(keys: int, bounded: bool) -> bool:
+    """Whether a directory for so many keys is two fifths full at most.
+
+    If a key leaves, the hashes of all keys are read that stand behind it. Where keys are not in the
+    cache this costs more than the place, unless bytes are counted against a budget.
+    """
+    return not bounded and keys > CACHED_KEYS
 
 
 def roomier(core: Core, shape: Shape, memory: Memory, prefix: str) -> Core:

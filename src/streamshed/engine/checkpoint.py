@@ -2,8 +2,9 @@
 
 A checkpoint has a *head* (clocks and counts, and the arrays that components keep) and *segments* of
 the users' rows, written once. Of the arrays only what has changed is written (`ArrayLog`): among
-them is a list of the rows that are stored, and where. Everything else, the key table above all, is
-made anew from the rows when a join is restored.
+them are flags that say which of these rows are stored, or, if something is kept of each row, a list
+of them. Everything else, the key table above all, is made anew from the rows when a join is
+restored.
 """
 
 from __future__ import annotations
@@ -23,15 +24,21 @@ import pyarrow as pa
 
 from streamshed.errors import StateError
 
-VERSION = 13
+VERSION = 14
 """The layout of a checkpoint; a later release that changes it says how to read the older ones."""
 
 TIME = "__time"
 """The column of a stored segment that holds the time where the user's columns do not tell it."""
 
+ARRIVAL = "__arrival"
+"""The column of a stored segment that holds the numbers of arrival, if rows are not listed."""
+
+STORED_FLAGS = "stored"
+"""The array with a bit for each row of a segment, which says whether it is stored, if rows are not
+listed."""
 ROWS, KEYS, MARKS = "rows", "keys", "marks"
-"""The arrays that say which rows are stored, the numbers of their keys, if something is kept of
-keys, and what the policy has marked each with."""
+"""The arrays that list the stored rows, if something is kept of rows or keys: where each is, the
+numbers of their keys, and what the policy has marked each with."""
 
 NAMES = "names."
 NUMBERS = NAMES + "number"

@@ -44,22 +44,12 @@ def compact_segments(
         one_input: whether a single input holds the rows of all streams.
         whole: put all rows of an input together in one new segment.
     """
-    numbers = [np.array(sorted(payload.segments), np.int64) for payload in inputs]
-    # A segment's index in the arrays below is `first` of its input plus its number.
-    spans = [int(names[-1] - names[0]) + 1 if len(names) else 0 for names in numbers]
-    ends = np.cumsum([0, *spans])
-    first = np.array(
-        [
-            end - names[0] if len(names) else _KEEPS_NOTHING
-            for names, end in zip(numbers, ends, strict=False)
-        ],
-        np.int64,
-    )
-    counts = np.zeros(ends[-1], np.int64)
+    numbers, first, size = _indexes(inputs)
+    counts = np.zeros(size, np.int64)
     _count(rows, one_input, first, counts)
 
-    moves = np.zeros(ends[-1], np.bool_)
-    start = np.zeros(ends[-1], np.int64)
+    moves = np.zeros(size, np.bool_)
+    start = np.zeros(size, np.int64)
     flagged = 0
     for payload, names, base in zip(inputs, numbers, first, strict=True):
         for name in names.tolist():
@@ -94,6 +84,96 @@ def compact_segments(
         filled += size
     _move(rows, one_input, first, start, rank, number, begin, moving, moved)
     return changes
+
+
+def _indexes(
+    inputs: Sequence[Payload],
+) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64], int]:
+    """The numbers of the segments of each input; and how these are indexes of one array.
+
+    A segment's index is `first` of its input plus its number. Returns the size of the array too.
+    """
+    numbers = [np.array(sorted(payload.segments), np.int64) for payload in inputs]
+    spans = [int(names[-1] - names[0]) + 1 if len(names) else 0 for names in numbers]
+    ends = np.cumsum([0, *spans])
+    first = [
+        end - names[0] if len(names) else _KEEPS_NOTHING
+        for names, end in zip(numbers, ends, strict=False)
+    ]
+    return numbers, np.array(first, np.int64), int(ends[-1])
+
+
+# -- flags of rows that are stored ----------------------------------------------------------------
+
+FLAGS = 512
+"""Flags that stand in a block together; a segment has whole blocks."""
+
+
+def stored_flags(
+    rows: npt.NDArray[Any], inputs: Sequence[Payload], one_input: bool
+) -> npt.NDArray[np.uint8]:
+    """Flags, one bit for each user's row in sealed segments: which are those of stored rows.
+
+    The flags of a segment stay where they are as long as there is the segment, so that only those
+    change of which the rows have left.
+
+    Args:
+        rows: the rows of the core that are or were in use.
+        inputs: the users' rows of each input, all of them in sealed segments.
+        one_input: whether a single input holds the rows of all streams.
+    """
+    end = _place_flags(inputs)
+    numbers, first, size = _indexes(inputs)
+    place = np.zeros(size, np.int64)
+    for payload, names, base in zip(inputs, numbers, first, strict=True):
+        place[base + names] = [payload.flags[name] * FLAGS for name in names.tolist()]
+    flags = np.zeros(end * FLAGS // 8, np.uint8)
+    _flag(rows, one_input, first, place, flags)
+    return flags
+
+
+def _place_flags(inputs: Sequence[Payload]) -> int:
+    """Find blocks for the flags of new segments, the first that are free; returns where all end."""
+
+    def blocks(payload: Payload, number: int) -> int:
+        return -(-int(payload.segments[number].num_rows) // FLAGS)
+
+    taken: list[tuple[int, int]] = sorted(
+        (begin, begin + blocks(payload, number))
+        for payload in inputs
+        for number, begin in payload.flags.items()
+    )
+    for payload in inputs:
+        for number in sorted(payload.segments.keys() - payload.flags.keys()):
+            needed, begin, at = blocks(payload, number), 0, 0
+            while at < len(taken) and taken[at][0] - begin < needed:
+                begin, at = taken[at][1], at + 1
+            taken.insert(at, (begin, begin + needed))
+            payload.flags[number] = begin
+    return taken[-1][1] if taken else 0
+
+
+def flagged(flags: npt.NDArray[np.uint8], begin: int, rows: int) -> npt.NDArray[np.int64]:
+    """The offsets of the rows of a segment that are stored.
+
+    Args:
+        flags: of all segments.
+        begin: the block in which those of the segment begin.
+        rows: of the segment.
+    """
+    own = flags[begin * FLAGS // 8 :]
+    return np.flatnonzero(np.unpackbits(own, count=rows, bitorder="little"))
+
+
+@loop
+def _flag(rows, one_input, first, place, flags):  # type: ignore[no-untyped-def]
+    """Flag the users' rows of stored rows."""
+    for row in range(rows.size):
+        if rows[row].arrival != NONE:
+            index = _segment_of(rows, row, one_input, first)
+            if index >= 0:
+                at = place[index] + (rows[row].payload & PLACE_OFFSET)
+                flags[at >> 3] |= np.uint8(1 << (at & 7))
 
 
 @kernel

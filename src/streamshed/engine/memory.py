@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamshed.conditions import Cosine, InnerProduct, Near
-from streamshed.engine.allocation import first_shape
+from streamshed.engine.allocation import first_shape, is_sparse
 from streamshed.engine.match.attribute_index import index_layout
 from streamshed.engine.match.key_windows import key_windows_layout
 from streamshed.engine.match.pairs import selectivity_layout, vectors_by_row
@@ -120,6 +120,7 @@ def _shape(plan: Plan, rows: int) -> Shape:
         shape,
         rows=rows,
         keys=rows + 1,
-        table=3 * rows,  # an upper bound: a directory for keys that may be as many has up to 2.5
+        # An upper bound: a directory for as many keys has up to 2.5 places for each, or 5.
+        table=(6 if is_sparse(rows, plan.bounded) else 3) * rows,
         held=-(-rows // shape.pools) if plan.bounded else 0,
     )

@@ -485,11 +485,12 @@ class Operator:
         disordered = self.ingest.disorder > 0
         disorder = int(core.sizes.max()) + rows if disordered else 0
         fullest = enough(old.held, fullest + rows, max(int(budget.max()), self.restored))
+        keys = min(room, int(core.numbers[KEYS_USED]) + rows)
         shape = replace(
             old,
             rows=room,
             keys=room + 1,
-            table=max(old.table, directory(min(room, int(core.numbers[KEYS_USED]) + rows))),
+            table=max(old.table, directory(keys, plan.bounded)),
             streams=streams,
             recent=streams * (plan.streams[0].last or 0) if plan.by else old.recent,
             held=fullest if plan.bounded else 0,

@@ -32,6 +32,9 @@ class Payload:
     segments: dict[int, pa.RecordBatch] = field(default_factory=dict)
     sealed: dict[int, int] = field(default_factory=dict)
     """For each sealed segment how many of its rows were wanted when it was last looked at."""
+    flags: dict[int, int] = field(default_factory=dict)
+    """For each sealed segment the block of flags in which those of its rows begin, if they have any
+    in checkpoints."""
     next_segment: int = 0
     rows: int = 0
     sharers: int = 1
@@ -149,6 +152,7 @@ class Payload:
     def drop(self, number: int) -> bool:
         """Let go of a segment; whether it was sealed."""
         self.rows -= self.segments.pop(number).num_rows
+        self.flags.pop(number, None)
         return self.sealed.pop(number, None) is not None
 
     def unseal(self, number: int, rows: pa.RecordBatch, wanted: int) -> None:

@@ -13,7 +13,18 @@ import pyarrow as pa
 from streamshed.columns import no_rows
 from streamshed.engine.allocation import roomier
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, Batch, owned
-from streamshed.engine.checkpoint import KEYS, MARKS, ROWS, TIME, Head, SegmentName, Snapshot
+from streamshed.engine.checkpoint import (
+    ARRIVAL,
+    KEYS,
+    MARKS,
+    ROWS,
+    STORED_FLAGS,
+    TIME,
+    Head,
+    SegmentName,
+    Snapshot,
+)
+from streamshed.engine.compaction import flagged
 from streamshed.engine.ingest import Ingest, InputRows, StreamNames
 from streamshed.engine.loop import evict_to_budget
 from streamshed.engine.payload import PLACE_BITS, PLACE_OFFSET, Payload, places_in
@@ -63,6 +74,9 @@ OF_ROWS = ("row", "met row", *OF_KEYS)
 """What arrays may be laid out by: rows and keys of the join, or keys by lane."""
 
 
+Numbers = npt.NDArray[np.int64]
+
+
 class Rows(NamedTuple):
     """Rows in the order of their arrival, with what else is known of them."""
 
@@ -83,10 +97,11 @@ def read_again(ingest: Ingest, payloads: list[Payload], snapshot: Snapshot) -> R
         ingest.read(position, no_rows(stream.schema), NO_NUMBERS)
         for position, stream in enumerate(ingest.plan.streams)
     ]
-    arrays = snapshot.head.arrays
-    arrived, found = arrays[ROWS]["number"] & _NUMBER, [NO_NUMBERS]
+    arrays, found, arrived = snapshot.head.arrays, [NO_NUMBERS], [NO_NUMBERS]
     wanted = [dict(sealed) for sealed in snapshot.head.numbers["sealed"]]
-    for (position, number), numbers, offsets in rows_by_segment(snapshot):
+    for payload, flags in zip(payloads, snapshot.head.numbers["flags"], strict=True):
+        payload.flags = dict(flags)
+    for (position, number), offsets, arrivals, numbers in rows_by_segment(snapshot):
         payload, segment = payloads[position], snapshot.segments[position, number]
         payload.unseal(number, segment.select(payload.schema.names), wanted[position][number])
         rows = ingest.read(position, segment, NO_NUMBERS)
@@ -96,22 +111,43 @@ def read_again(ingest: Ingest, payloads: list[Payload], snapshot: Snapshot) -> R
         chosen = InputRows._make(column[offsets] if column.size else column for column in rows)
         parts.append(chosen._replace(payload=places_in(number, offsets)))
         found.append(numbers)
-    whole, of_rows = InputRows.concatenated(parts), np.concatenate(found)
-    order = np.argsort(arrived[of_rows])
+        arrived.append(arrivals)
+    whole, all_arrivals = InputRows.concatenated(parts), np.concatenate(arrived)
+    order = np.argsort(all_arrivals)
     batch = Batch._make(
         owned(column[order]) if len(column) == len(order) else column
         for column in (getattr(whole, name) for name in Batch._fields)
     )
-    of_rows = of_rows[order]
+    if ROWS not in arrays:
+        return Rows(batch, all_arrivals[order])
+    of_rows = np.concatenate(found)[order]
     # If nothing is kept of keys, each may have the number of its first row.
     keys = arrays[KEYS][of_rows].astype(np.int64) if KEYS in arrays else of_rows
-    return Rows(batch, arrived[of_rows] - 1, of_rows, keys)
+    return Rows(batch, all_arrivals[order], of_rows, keys)
 
 
 def rows_by_segment(
     snapshot: Snapshot,
-) -> Iterator[tuple[SegmentName, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """For each segment of users' rows the numbers of those that are stored, and where they are."""
+) -> Iterator[tuple[SegmentName, Numbers, Numbers, Numbers]]:
+    """For each segment of users' rows those that are stored.
+
+    Where they are, the numbers of their arrival, and their own numbers if these are listed.
+    """
+    if ROWS in snapshot.head.arrays:
+        yield from _listed_by_segment(snapshot)
+        return
+    flags = snapshot.head.arrays[STORED_FLAGS]
+    begins = [dict(begins) for begins in snapshot.head.numbers["flags"]]
+    for (position, number), segment in snapshot.segments.items():
+        offsets = flagged(flags, begins[position][number], segment.num_rows)
+        arrivals = segment.column(ARRIVAL).to_numpy()[offsets]
+        yield (position, number), offsets, arrivals, NO_NUMBERS
+
+
+def _listed_by_segment(
+    snapshot: Snapshot,
+) -> Iterator[tuple[SegmentName, Numbers, Numbers, Numbers]]:
+    """For each segment of users' rows those that are listed."""
     stored = snapshot.head.arrays[ROWS]
     origin = stored["number"] >> _INPUT_BITS
     segment_of = (origin << PLACE_BITS) + (stored["payload"] >> PLACE_BITS)
@@ -121,12 +157,14 @@ def rows_by_segment(
     for position, number in snapshot.segments:
         here = (position << PLACE_BITS) + number
         numbers = by_segment[slice(*np.searchsorted(sorted_segments, (here, here + 1)))]
-        yield (position, number), numbers, stored["payload"][numbers] & PLACE_OFFSET
+        found = stored[numbers]
+        arrivals = (found["number"] & _NUMBER) - 1
+        yield (position, number), found["payload"] & PLACE_OFFSET, arrivals, numbers
 
 
 def stored_rows(snapshot: Snapshot) -> Iterator[tuple[SegmentName, pa.Table]]:
     """The users' rows that are stored, segment by segment."""
-    for name, _, offsets in rows_by_segment(snapshot):
+    for name, offsets, *_ in rows_by_segment(snapshot):
         if len(offsets):
             rows = pa.Table.from_batches([snapshot.segments[name]])
             yield name, rows.take(pa.array(np.sort(offsets)))
@@ -232,11 +270,13 @@ def _restore(join: Operator, snapshot: Snapshot, rows: Rows, changed: set[str]) 
     numbers = head.arrays["numbers"]
     # There may be more rows than the budget allows now, for a moment.
     join.keep_to_part()
-    join.restored = int(numbers[ROWS_USED])
+    listed = ROWS in head.arrays
+    join.restored = int(numbers[ROWS_USED]) if listed else len(rows.arrivals)
     join.make_room(join.restored, on_the_way=0)
     join.core.lanes["newest"] = head.arrays["newest"]
     join.core.numbers[_KEPT] = numbers[_KEPT]
-    _reserve(join, join.restored, rows.keys)
+    if listed:
+        _reserve(join, join.restored, rows.keys)
     if not anew:
         _put_back(join, head)
     for component in join.components:
@@ -333,6 +373,7 @@ def attach(join: Operator, shape: Shape, memory: Memory, snapshot: Snapshot) -> 
         component.attach(shape, memory, head.numbers.get(component.prefix, {}))
     for position, sealed in enumerate(head.numbers["sealed"]):
         payload = join.payload[position]
+        payload.flags = dict(head.numbers["flags"][position])
         for number, wanted in sealed:
             stored = snapshot.segments[position, number]
             payload.unseal(number, stored.select(payload.schema.names), wanted)

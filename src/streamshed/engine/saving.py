@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamshed.engine.batch import IDLE, NEXT, STAGE
+from streamshed.engine.batch import IDLE, NEXT, NO_NUMBERS, STAGE
 from streamshed.engine.checkpoint import (
+    ARRIVAL,
     KEYS,
     MARKS,
     ROWS,
+    STORED_FLAGS,
     TIME,
     Delta,
     Head,
@@ -24,9 +26,17 @@ from streamshed.engine.checkpoint import (
     Snapshot,
     names_as_arrays,
 )
-from streamshed.engine.compaction import Compaction, compact_segments
+from streamshed.engine.compaction import Compaction, compact_segments, stored_flags
 from streamshed.engine.loop import read_marks
-from streamshed.engine.restore import CORE, OF_KEYS, STORED_ROW, in_use, kept, list_rows
+from streamshed.engine.restore import (
+    CORE,
+    OF_KEYS,
+    OF_ROWS,
+    STORED_ROW,
+    in_use,
+    kept,
+    list_rows,
+)
 from streamshed.kernels.core import (
     ARRIVED,
     FATES,
@@ -38,6 +48,7 @@ from streamshed.kernels.core import (
     RUN_STREAM,
     SHED,
     STORED,
+    Field,
 )
 
 if TYPE_CHECKING:
@@ -80,13 +91,19 @@ def seal(join: Operator, whole: bool = False) -> Delta:
         raise AssertionError("a join is sealed between batches, not within one")
     segments: dict[SegmentName, pa.RecordBatch] = {}
     removed: list[SegmentName] = []
-    changes = _compact(join, whole)
+    listed = lists_rows(join)
+    # A join that listed its rows so far has segments without numbers of arrival.
+    anew = not listed and any(p.sealed.keys() - p.flags.keys() for p in join.payload)
+    changes = _compact(join, whole or anew)
+    holders = _holders(join)
     for position, (payload, change) in enumerate(zip(join.payload, changes, strict=True)):
         if change.new is not None:
             segment = payload.segments[change.new]
             if join.plan.streams[position].time is None:
-                times = _holders(join)["time"][change.rows]
-                segment = segment.append_column(TIME, pa.array(times))
+                segment = segment.append_column(TIME, pa.array(holders["time"][change.rows]))
+            if not listed:
+                arrivals = pa.array(holders["arrival"][change.rows])
+                segment = segment.append_column(ARRIVAL, arrivals)
             segments[position, change.new] = segment
         removed += [(position, number) for number in change.removed]
     return Delta(head_of(join), segments, removed)
@@ -147,21 +164,39 @@ def _take_places(join: Operator, holders: npt.NDArray[Any]) -> None:
         join.queue.state.rows.payload[order] = holders["payload"][used:]
 
 
+def lists_rows(join: Operator) -> bool:
+    """Whether a checkpoint lists the stored rows by their numbers, as something may refer to them.
+
+    An exact join's rows may have other numbers when it goes on.
+    """
+    plan = join.plan
+    decides = plan.bounded or any(
+        part is not None for part in (plan.queue, plan.spill, plan.throttle)
+    )
+    return decides or any(form.per in (*OF_ROWS, "recent") for *_, form in _kept_arrays(join))
+
+
+def _kept_arrays(join: Operator) -> list[tuple[str, npt.NDArray[Any], Field]]:
+    """The arrays that a checkpoint keeps, but those of features that are not used."""
+    others = [(c.prefix, c.kept_arrays(), c.layout()) for c in join.components]
+    found = kept([*join.own_states(), *others])
+    return [one for one in found if len(one[1]) > 0 or not one[0].startswith(CORE)]
+
+
 def head_of(join: Operator) -> Head:
     """All of the state but the users' rows."""
     used = int(join.core.numbers[ROWS_USED])
-    rows, keys = np.zeros(used, STORED_ROW), np.zeros(used, np.int32)
-    list_rows(join.core, rows, keys)
-    stored = np.flatnonzero(rows["number"])
-    arrays = {
-        "numbers": join.core.numbers.copy(),
-        "newest": join.core.lanes["newest"].copy(),
-        ROWS: rows,
-    }
-    others = [(c.prefix, c.kept_arrays(), c.layout()) for c in join.components]
-    for name, array, form in kept([*join.own_states(), *others]):
-        if len(array) == 0 and name.startswith(CORE):
-            continue  # of a feature that is not used
+    arrays = {"numbers": join.core.numbers.copy(), "newest": join.core.lanes["newest"].copy()}
+    stored, keys = NO_NUMBERS, np.empty(0, np.int32)
+    if lists_rows(join):
+        rows, keys = np.zeros(used, STORED_ROW), np.zeros(used, np.int32)
+        list_rows(join.core, rows, keys)
+        stored = np.flatnonzero(rows["number"])
+        arrays[ROWS] = rows
+    else:
+        one_input = join.plan.by is not None
+        arrays[STORED_FLAGS] = stored_flags(join.core.rows[:used], join.payload, one_input)
+    for name, array, form in _kept_arrays(join):
         arrays[name] = in_use(array, form, join.shape.lanes, stored, keys)
         if form.per in OF_KEYS:
             arrays[KEYS] = keys
@@ -180,6 +215,7 @@ def head_of(join: Operator) -> Head:
         "rejected_importance": join.rejected_importance,
         "next_segments": [payload.next_segment for payload in join.payload],
         "sealed": [list(payload.sealed.items()) for payload in join.payload],
+        "flags": [list(payload.flags.items()) for payload in join.payload],
         **{component.prefix: component.save() for component in join.components},
     }
     if join.plan.by is not None:
