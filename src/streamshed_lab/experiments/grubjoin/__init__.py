@@ -21,7 +21,10 @@ correlation-aware CPU load shedding*. Where the paper is silent, this was decide
 * **The throttle** is set anew by the work done (here), or by the rows processed in time alone, as
   section III-A has it (`by rows`): both in figures 11 and 16.
 * **Runs** are a minute; the first 20 seconds do not count. Buffers hold 10 rows unless said.
-* **DAC** (figure 17) is not to be had: see `streamshed_lab.experiments.grubjoin.disaster`.
+* **DAC** (figure 17) is not to be had: see `streamshed_lab.experiments.grubjoin.disaster`. How
+  strong its correlations are, and of how many rows is learned, is tried (`correlated`, `learning
+  from`).
+* **Optimal** (figure 7) is taken to a thousandth, or to a hundredth (`optimally`).
 * **The video streams** are synthetic: vectors of 512 elements, of which some are planted twice, a
   noisy copy in each stream within a minute. Windows are an hour.
 """

@@ -83,6 +83,7 @@ PLAIN = {
     "learning from": "a tenth",
     "optimally": "to a thousandth",
     "correlated": "within 150 s",
+    "same": "to a fiftieth",
     "other streams": "as the third",
 }
 """How the paper was read at first."""

@@ -36,6 +36,12 @@ what is tested. Where it is silent, this was decided:
   and 2004 are, with age and years of education; they have no times, and are replayed row by row, a
   row a second, each in turn. The figure is left out where there is no such data.
 
+* **The others** (figures 4 and 8) are BJoin, Aging and Rand, of which section 5.1.1 says that they
+  are compared; or MSketch times the lifetime left (MSketch*Age) besides (`others`).
+* **Not so significant** an improvement, with memory that all windows share, is a small one, or none
+  that is clear (`improvement`). **Poor** is what makes less than MSketch by more than a fifth, or
+  by any amount (`poor`).
+
 "A beats B" compares means over seeds, and says in how many seeds it does. "About" means within a
 fifth; "much", "poorly" and "by far", by more than that.
 """

@@ -56,7 +56,8 @@ def figure_8(scale: Scale, report: Report) -> list[Claim]:
                 "\n\n".join(f"{said}.\n\n{by.table()}" for said, by in found.items()),
                 outperformed(found),
                 "Surveys of 1994, 1995 and 2004 in place of 2003 and 2004; seeds are those of the "
-                "policies alone.",
+                "policies alone. To compare with BJoin, Aging and Rand alone was tried after all "
+                "others had failed.",
                 MORE,
             )
         )
