@@ -138,7 +138,7 @@ def begin(policy, core):  # type: ignore[no-untyped-def]
 
 @kernel
 def note_arrival(policy, core, key, lane, came, others):  # type: ignore[no-untyped-def]
-    """A row of a key has come to a lane; so many other rows of the key are stored."""
+    """A row of a key has come to a lane; others: 0 if no other rows of the key are stored."""
     lanes, time, notes = core.settings.lanes, now(core), policy.notes
     if policy.horizon[0] == 0.0:
         begin(policy, core)

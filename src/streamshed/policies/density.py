@@ -28,7 +28,7 @@ from streamshed.kernels.recurrence import COUNTS, FADES, factor_of_set, pace_of
 from streamshed.kernels.table import (
     find_key,
     home_shift,
-    key_count,
+    is_unused,
     key_head,
     key_lanes,
     key_per_byte,
@@ -99,7 +99,6 @@ class Density(Policy):
     name: ClassVar[str] = "density"
     state: ClassVar[type] = DensityState
     marks: ClassVar[Literal["none", "fixed", "moving"]] = "moving"
-    counts_keys: ClassVar[bool] = True
 
     def layout(self, shape: Shape) -> dict[str, Field]:
         """What is noted of keys, and tables whose size depends on the number of streams alone."""
@@ -117,6 +116,14 @@ class Density(Policy):
 
 
 # -- what a row promises --------------------------------------------------------------------------
+
+
+@kernel
+def _rows_of(policy, core, key):  # type: ignore[no-untyped-def]
+    """The stored rows of a key, where a column names the streams; else 1 if there are any."""
+    if core.settings.lanes == 1:
+        return np.int64(policy.stored[key])
+    return np.int64(0) if is_unused(core, key) else np.int64(1)
 
 
 @kernel
@@ -141,10 +148,24 @@ def _rounded(density):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _is_expected(policy, core, key, lane):  # type: ignore[no-untyped-def]
+    """Whether rows of a key are expected in another lane at all."""
+    lanes, counts = core.settings.lanes, policy.counts
+    most = np.float32(0.0)
+    for other in range(lanes):
+        if other != lane:
+            i = COUNTS * (key * lanes + other)
+            most = max(most, counts[i + 2], counts[i + 3])
+    return most > 0.0
+
+
+@kernel
 def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
     """The same of a key that comes again and again."""
     lanes, base, time = core.settings.lanes, key * core.settings.lanes, now(core)
     note, counts = policy.notes[key], policy.counts
+    if note.returns == 0 and not _is_expected(policy, core, key, lane):
+        return 0.0  # as what follows would find
     gap = bucket(policy, time - note.last)
     left = 1.0
     if key_head(core, key, lane) != NONE:
@@ -179,7 +200,7 @@ def _steady(policy, core, key, lane):  # type: ignore[no-untyped-def]
 @kernel
 def _stored_density(policy, core, row):  # type: ignore[no-untyped-def]
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
-    state = state_of(core, key_lanes(core, key), key_count(core, key))
+    state = state_of(core, key_lanes(core, key), _rows_of(policy, core, key))
     return _rounded(key_per_byte(core, _density(policy, core, key, lane, state), key, 0, 0))
 
 
@@ -338,7 +359,7 @@ def _on_arrival(policy, core, batch, i):  # type: ignore[no-untyped-def]
     boundless = core.pools[pool_of(core, lane)].budget >= BOUNDLESS
     if boundless and key != NONE:  # who has a budget is noted when it is admitted
         came = batch.time[i] if core.settings.timed else core.numbers[ARRIVALS] - 1
-        note_arrival(policy, core, key, lane, came, key_count(core, key))
+        note_arrival(policy, core, key, lane, came, _rows_of(policy, core, key))
 
 
 @implements(hooks.queue_priority, DensityState)
@@ -348,7 +369,7 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
     key = find_key(core, batch.hash[i], home_shift(core.table))
     if key == NONE:
         return policy.outlook[state_of(core, bit, 1) * AGES]
-    state = state_of(core, key_lanes(core, key) | bit, key_count(core, key) + 1)
+    state = state_of(core, key_lanes(core, key) | bit, _rows_of(policy, core, key) + 1)
     return _density(policy, core, key, lane, state)
 
 
@@ -356,7 +377,7 @@ def _queue_priority(policy, core, batch, i):  # type: ignore[no-untyped-def]
 def _admits(policy, core, pool, key, stream, time, worth):  # type: ignore[no-untyped-def]
     lane, arrival = lane_of(core, stream), core.numbers[ARRIVALS] - 1
     came = time if core.settings.timed else arrival
-    rows = key_count(core, key)
+    rows = _rows_of(policy, core, key)
     if policy.numbers[NOTED] != arrival + 1:
         note_arrival(policy, core, key, lane, came, rows)
         policy.numbers[NOTED] = arrival + 1
@@ -394,7 +415,10 @@ def _on_insert(policy, core, row, pattern, worth):  # type: ignore[no-untyped-de
     key, lane = np.int64(core.rows[row].key), lane_of(core, core.rows[row].stream)
     lanes = core.settings.lanes
     if policy.numbers[NOTED] != core.rows[row].arrival + 1:
-        note_arrival(policy, core, key, lane, moment(core, row), key_count(core, key) - 1)
+        alone = np.int64(core.rows[row].older) == row
+        alone = alone and key_lanes(core, key) == ONE_BIT << np.uint64(lane)
+        others = np.int64(0) if alone else np.int64(1)
+        note_arrival(policy, core, key, lane, moment(core, row), others)
     policy.stored[key * lanes + lane] += 1
     policy.notes[key].lost &= ~(ONE_BIT << np.uint64(lane))
     pool = pool_of(core, core.rows[row].stream)
@@ -417,7 +441,7 @@ def _on_remove(policy, core, row):  # type: ignore[no-untyped-def]
     # A row that leaves for a newcomer of its own key leaves no ghost once that was noted: the key
     # is still there. Before, the ghost is what the newcomer is noted with.
     coming = key == core.numbers[PINNED] and policy.numbers[NOTED] == core.numbers[ARRIVALS]
-    if key_count(core, key) == 0 and not coming:
+    if is_unused(core, key) and not coming:
         leave_ghost(policy, core, key, lane)
     elif policy.stored[key * core.settings.lanes + lane] == 0:
         _lose(policy, core, key, lane)
