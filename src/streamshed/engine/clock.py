@@ -32,16 +32,18 @@ from streamshed.kernels.core import (
     SHED,
 )
 from streamshed.kernels.lanes import oldest
-from streamshed.kernels.table import lane_of, sweep_of
+from streamshed.kernels.table import lane_of
 
 ENOUGH_ROWS = 64
 """So many rows ahead of all others, one after the other, move the clock even if all are of one
 stream: there may be no other."""
 FEW_STREAMS = 4
-SWEEP_EVERY = 64
-"""Where nothing is ever shed, an arrival looks for rows to expire in its own stream only, but for
-one in so many: rows that should have left never match, and to look through all streams costs more
-than the rest of the work if there are many. At the end of a batch all have left."""
+SWEEP_EVERY = 128
+"""Where nothing is ever shed, one arrival in so many looks for rows to expire: those that should
+have left never match. Looking at each arrival costs more, as the processor cannot foretell how many
+rows leave. At the end of a batch all have left."""
+FARTHEST = 1_024
+"""For so many rows, the memory is asked that they need to leave, before they do."""
 
 
 @kernel
@@ -68,15 +70,15 @@ def arrive(core, matcher, policy, batch, out, i, shift):  # type: ignore[no-unty
             return False
         overdue = numbers[OVERDUE]
         lane, trusted = lane_of(core, stream), trusted_time(core, stream, time)
-        if advance_stream(core, lane, trusted) or overdue != 0:
-            # Who lets the clock begin, by a time of another stream, may be behind it already.
-            began = clock == NEVER
+        moved = advance_stream(core, lane, trusted) or overdue != 0
+        # Who lets the clock begin, by a time of another stream, may be behind it already.
+        began = moved and clock == NEVER
+        if moved:
             numbers[OVERDUE] = np.int64(began)
-            begin, end = np.int64(0), core.settings.sweeps
-            if core.settings.lazy and not began and numbers[ARRIVALS] % SWEEP_EVERY != 0:
-                begin = np.int64(sweep_of(core, stream))
-                end = begin + 1
-            _expire_lanes(core, matcher, policy, begin, end, shift)
+        if core.settings.lazy and not began:
+            moved = numbers[ARRIVALS] % SWEEP_EVERY == 0
+        if moved:
+            expire(core, matcher, policy, shift)
     else:
         numbers[NEWEST] = max(numbers[NEWEST], time)  # for whoever bounds the work in time
     return True
@@ -180,14 +182,20 @@ def advance_stream(core, lane, time):  # type: ignore[no-untyped-def]
 @kernel
 def expire(core, matcher, policy, shift):  # type: ignore[no-untyped-def]
     """Remove every row that the clock has left behind."""
-    _expire_lanes(core, matcher, policy, 0, core.settings.sweeps, shift)
+    for lane in range(core.settings.sweeps):
+        _expire_lane(core, matcher, policy, lane, shift)
+        if core.settings.lazy:
+            _look_ahead(core, lane)
 
 
 @kernel
-def _expire_lanes(core, matcher, policy, begin, end, shift):  # type: ignore[no-untyped-def]
-    """Remove every row of some lanes that the clock has left behind."""
-    for lane in range(begin, end):
-        _expire_lane(core, matcher, policy, lane, shift)
+def _look_ahead(core, lane):  # type: ignore[no-untyped-def]
+    """Begin anew with the oldest row if that whose memory is asked for next has left, or is far."""
+    rows = core.rows
+    first, ahead = np.int64(core.lanes[lane].first), np.int64(core.lanes[lane].ahead)
+    near = min(first, ahead) != NONE and rows[ahead].arrival != NONE
+    if not near or rows[ahead].arrival - rows[first].arrival > FARTHEST:
+        core.lanes[lane].ahead = first
 
 
 @kernel

@@ -55,6 +55,7 @@ LANE = np.dtype(
     [
         ("first", np.int32),  # the rows of the lane that came in order, oldest first
         ("end", np.int32),
+        ("ahead", np.int32),  # of these the next whose memory is asked for before it leaves
         ("window", np.int64),  # the length of the time window, BOUNDLESS if there is none
         ("last", np.int64),  # the rows of the row window, 0 if there is none
         ("recent", np.int64),  # where the lane's ring of recent rows begins

@@ -68,6 +68,17 @@ def high_half(typing_context: Any, one: Any, other: Any) -> Any:
 @intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Ask for an array's element to be brought into the cache, and go on."""
+    return _prefetched(array, False)
+
+
+@intrinsic
+def prefetch_whole(typing_context: Any, array: Any, index: Any) -> Any:
+    """The same of a record that may begin in one line of the cache and end in the next."""
+    return _prefetched(array, True)
+
+
+def _prefetched(array: Any, whole: bool) -> Any:
+    """What asks for the beginning of an element, or also for its end."""
     item = array.dtype.size if isinstance(array.dtype, types.Record) else array.dtype.bitwidth // 8
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -75,14 +86,16 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         source = context.make_array(signature.args[0])(context, builder, arguments[0])
         offset = builder.mul(arguments[1], ir.Constant(word, item))
         address = builder.add(builder.ptrtoint(source.data, word), offset)
-        pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
+        kind = ir.IntType(8).as_pointer()
         declared = builder.module.declare_intrinsic(
             "llvm.prefetch",
-            [pointer.type],
-            ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number]),
+            [kind],
+            ir.FunctionType(ir.VoidType(), [kind, number, number, number]),
         )
         for_writing, stay_close, data = (ir.Constant(number, value) for value in (1, 3, 1))
-        builder.call(declared, [pointer, for_writing, stay_close, data])
+        for end in (0, item - 1) if whole else (0,):
+            pointer = builder.inttoptr(builder.add(address, ir.Constant(word, end)), kind)
+            builder.call(declared, [pointer, for_writing, stay_close, data])
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate

@@ -17,9 +17,9 @@ from streamshed.engine.match import hooks
 from streamshed.engine.unmatched import MATCHED
 from streamshed.kernels.bounds import within_bounds
 from streamshed.kernels.compiling import implements, kernel
-from streamshed.kernels.core import ALL, NEVER, NONE, PER_KEY, PINNED, Field
+from streamshed.kernels.core import ALL, KEY_HEADS, NEVER, NONE, PER_KEY, PINNED, Field
 from streamshed.kernels.hooks import counts_matches, has_matches, on_match, on_newcomer
-from streamshed.kernels.intrinsics import ones, prefetch
+from streamshed.kernels.intrinsics import ones, prefetch, prefetch_whole
 from streamshed.kernels.table import (
     ONE,
     is_unused,
@@ -33,6 +33,8 @@ from streamshed.kernels.table import (
 
 CACHED = 1 << 14
 """Directories up to this size, and what hangs below them, stay in the cache by themselves."""
+WORDS_IN_LINE = 16
+"""The words of a key that a line of the cache has."""
 
 
 class KeyState(NamedTuple):
@@ -134,9 +136,12 @@ def prefetch_keys(matcher, core, batch, i, shift):  # type: ignore[no-untyped-de
     if i + 12 < batch.hash.size:
         prefetch(core.table, np.int64(hooks.row_hash(matcher, batch, i + 12) >> shift))
         key = likely_key(core, hooks.row_hash(matcher, batch, i + 8), shift)
-        prefetch(core.keys, key * words)
+        _prefetch_key(core, key, batch.stream[i + 8])
         key = likely_key(core, hooks.row_hash(matcher, batch, i + 4), shift)
         prefetch(core.rows, max(0, key_head(core, key, lane_of(core, batch.stream[i + 4]))))
+    if core.settings.lazy:
+        _prefetch_next_to_leave(core, batch.stream[i])
+        return
     first = core.lanes[sweep_of(core, batch.stream[i])].first
     if first == NONE:
         return
@@ -147,6 +152,32 @@ def prefetch_keys(matcher, core, batch, i, shift):  # type: ignore[no-untyped-de
         prefetch(core.keys, core.rows[second].key * words)
         prefetch(core.rows, core.rows[second].older)
         prefetch(core.rows, max(0, core.rows[second].after))
+
+
+@kernel
+def _prefetch_key(core, key, stream):  # type: ignore[no-untyped-def]
+    """Ask for a key, which may take several lines of the cache, as a row of a stream needs it."""
+    place = key * core.settings.key_words
+    prefetch(core.keys, place)
+    if core.settings.key_words > WORDS_IN_LINE:
+        prefetch(core.keys, place + KEY_HEADS + lane_of(core, stream))
+
+
+@kernel
+def _prefetch_next_to_leave(core, stream):  # type: ignore[no-untyped-def]
+    """Ask for what one row more needs to leave when all are looked through that may have to.
+
+    About as many rows of a stream leave as come. (If the row has left already this is in vain.)
+    """
+    rows, lane = core.rows, sweep_of(core, stream)
+    row = np.int64(core.lanes[lane].ahead)
+    if row != NONE:
+        _prefetch_key(core, rows[row].key, stream)
+        prefetch_whole(rows, rows[row].newer)
+        prefetch_whole(rows, rows[row].older)
+        after = np.int64(rows[row].after)
+        core.lanes[lane].ahead = after
+        prefetch_whole(rows, max(0, after))
 
 
 @implements(hooks.begin_probe, KeyWindowState)
