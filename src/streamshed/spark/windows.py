@@ -190,6 +190,7 @@ class Condense:
         size = np.repeat(sizes, sizes)
         rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         group = np.where(size > GROUPS, rank * GROUPS // size, rank)
+        group[~valued[order]] = 0  # they only count
         first = np.flatnonzero(np.diff(group, prepend=-1) | np.diff(slices[order], prepend=-1))
         alone = np.diff(first, append=len(order)) == 1
         many, results_made, summed = (
