@@ -76,5 +76,7 @@ def test_a_join_keeps_up_with_rows_that_come_fast(spark: SparkSession, files: Fi
 
 def test_there_is_nothing_to_keep_up_with_in_a_batch_query(spark: SparkSession) -> None:
     frames = {name: spark.createDataFrame(table) for name, table in batches(1, 5, 10)[0].items()}
-    with pytest.raises(ss.InputError, match="these do not stream; read them with readStream, or"):
+    with pytest.raises(
+        ss.InputError, match="these inputs do not stream; read them with readStream, or"
+    ):
         JOIN.throttle("keep up").stream(frames)

@@ -7,6 +7,7 @@ keeps those that wait, the time at which the join is free, and the throttle's in
 from __future__ import annotations
 
 from collections import deque
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -189,12 +190,16 @@ def test_a_join_by_keys_does_as_much_as_it_may():
     for _ in full.process(all_rows(full, tables)):
         pass
     allowed = 0.3 * (outcome(full).comparisons or 0) / SECONDS
-    operator = started(throttled(KEYED, allowed).queue(rows=20), tables)
-    for _ in operator.process(all_rows(operator, tables)):
-        pass
-    found = outcome(operator)
-    assert 0.8 * allowed * SECONDS < (found.comparisons or 0) <= 1.02 * allowed * SECONDS
-    assert (found.throttle or 1) < 0.6
+    taken = []
+    for seed in range(3):
+        operator = started(throttled(KEYED, allowed).queue(rows=20).seed(seed), tables)
+        for _ in operator.process(all_rows(operator, tables)):
+            pass
+        found = outcome(operator)
+        taken.append((found.comparisons or 0) / (allowed * SECONDS))
+        assert taken[-1] <= 1.02
+        assert (found.throttle or 1) < 0.6
+    assert fmean(taken) > 0.8
 
 
 def test_the_plan_says_when_rows_are_taken():
