@@ -24,6 +24,7 @@ from streamshed.kernels.core import BOUNDLESS, NEVER, NONE, Memory
 from streamshed.plan.plan import BudgetPart, Plan
 from streamshed.shards import counted_rows, divided, shards_by_key, split
 from streamshed.spark.blobs import to_blob
+from streamshed_lab.workloads import Auctions
 
 SHARDS, EVERY = 3, 5
 
@@ -337,3 +338,11 @@ def test_rows_without_a_budget_are_not_ranked(policy: str) -> None:
     ranked = join.state.position[: join.core.rows.size] != NONE
     assert pools[0] == 20 < pools[1]
     assert int(ranked.sum()) == 20
+
+
+def test_density_stays_within_the_rows_in_front_when_its_budget_shrinks() -> None:
+    """It put rows in front at a place beyond all rows, and read what is not its own."""
+    streams = Auctions(seconds=12_000.0, auctions=3_600, sold=0.5, seed=113).tables()
+    join = ss.join(*streams).on("key").within("800 s", time="time").keep(rows=440).seed(23)
+    ledger = join.count(streams, shards=4)
+    assert 10_000 < ledger.results < join.keep(rows=100_000).count(streams).results
