@@ -337,7 +337,8 @@ def _put_forward(policy, core, key):  # type: ignore[no-untyped-def]
         if core.pools[pool].budget < BOUNDLESS:
             place, size = np.int64(policy.position[row]), _front_size(core, pool)
             if place >= size:
-                turn = policy.turn[pool] if policy.turn[pool] < size else 0  # the budget may shrink
+                turn = np.int64(policy.turn[pool])
+                turn = turn if turn < size else np.int64(0)  # the budget may have shrunk
                 _next_turn(policy, pool, size)
                 _swap(policy, pool, place, turn)
                 place = turn
