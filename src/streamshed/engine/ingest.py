@@ -299,7 +299,7 @@ def _importances(
     stream: StreamPlan, rows: pa.RecordBatch
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """How important rows are, and of which that is not known (empty if of all)."""
-    column = _plain(rows.column(stream.weight)).cast(pa.float64())
+    column = _plain(rows.column(stream.weight)).cast(pa.float64(), safe=False)
     values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
     unknown = np.isnan(values)
     wrong = (values < 0) | (values == np.inf)
@@ -562,18 +562,18 @@ def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
 def newest_time(plan: Plan, position: int, rows: pa.RecordBatch) -> int:
     """The newest time of rows of an input that can take part in the join; NEVER if there is none.
 
-    As the clock knows it: rows without a time, a key or a stream do not move it.
+    As the clock knows it: rows that are filtered for what they lack do not move it.
     """
     stream = plan.streams[position]
     if stream.time is None or rows.num_rows == 0:
         return NEVER
-    needed = [rows.column(name) for name in (*stream.key, *stream.compared)]
-    if plan.by is not None:
-        needed.append(rows.column(plan.by))
-    time = rows.column(stream.time)
-    for column in needed:
-        if column.null_count:
-            time = pc.if_else(column.is_valid(), time, pa.scalar(None, time.type))
+    needed = [*stream.key, *stream.compared, *(name for name in (plan.by, stream.weight) if name)]
+    time = _plain(rows.column(stream.time))
+    for name in needed:
+        column = _plain(rows.column(name))
+        unknown = column.is_null(nan_is_null=name == stream.weight)
+        if pc.any(unknown).as_py():
+            time = pc.if_else(unknown, pa.scalar(None, time.type), time)
     newest = pc.max(time)
     if not newest.is_valid:
         return NEVER
