@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from streamshed.columns import no_rows
 from streamshed.engine.batch import NO_NUMBERS
-from streamshed.engine.ingest import InputRows, newest_time, times_of
+from streamshed.engine.encoding import times_of
+from streamshed.engine.ingest import InputRows, newest_time
 from streamshed.engine.operator import Operator
 from streamshed.kernels.core import NEVER
 from streamshed.kernels.merge import running_maximum

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamshed.engine.allocation import directory
 from streamshed.engine.batch import Batch
-from streamshed.engine.ingest import key_hash, needs_check, times_of
+from streamshed.engine.encoding import key_hash, needs_check, times_of
 from streamshed.engine.match.fact_index import (
     CODE_WORDS,
     FOR_EVER,
