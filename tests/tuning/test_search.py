@@ -142,6 +142,15 @@ def test_what_tuning_refuses(arguments, says):
         SAID.tune(archive(300, 1), **{"policies": ["random"], **arguments})
 
 
+def test_times_that_are_compared_with_other_columns_stay_what_they_are():
+    clicks = archive(2_000, 3)["a"]
+    orders = pa.table({"ts": pa.compute.add(clicks["ts"], 20), "seen": clicks["ts"]})
+    said = ss.join("clicks", "orders").on("clicks.ts = orders.seen").within(50, time="ts")
+    given = {"clicks": clicks, "orders": orders}
+    tried = {"recall": 0.5, "policies": ["oldest"], "budgets": [20, 40]}
+    assert said.tune(given, **tried).results == said.count(given).results
+
+
 def test_no_row_of_a_reader_is_lost():
     given = archive(2_000, 3)
     readers = {name: table.to_reader(max_chunksize=100) for name, table in given.items()}
