@@ -112,8 +112,9 @@ def _is_of_spark(data: Any) -> bool:
 def check_order(order: object, method: str) -> None:
     """Refuse an order of rows that there is not."""
     if order not in ("time", "arrival"):
+        said = repr(order) if isinstance(order, str) else f"a {type(order).__name__}"
         raise SpecError(
-            f"{method}(): `order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, "
+            f"{method}(): `order` is {said}; give 'time' or 'arrival'. If a stream is named so, "
             f"give the inputs in a mapping, as in {method}({{'order': …}})"
         )
 
@@ -142,6 +143,9 @@ def _without_views(column: pa.Field) -> pa.Field:
         kind = pa.large_string()
     elif pa.types.is_binary_view(kind):
         kind = pa.large_binary()
+    elif pa.types.is_dictionary(kind):
+        values = _without_views(pa.field("", kind.value_type)).type
+        kind = pa.dictionary(kind.index_type, values, kind.ordered)
     elif pa.types.is_struct(kind):
         kind = pa.struct([_without_views(part) for part in kind])
     elif pa.types.is_map(kind):
