@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.blocks import Block
-from streamshed.engine.bulk.bulk import BLOCK, FEW, Bulk
+from streamshed.engine.bulk.bulk import AT_ONCE, BLOCK, FEW, PART, Bulk
 from streamshed.engine.bulk.emit import Emitted, emit_part
 from streamshed.engine.bulk.parts import (
     PART_KEY,
@@ -53,11 +53,20 @@ class KeyBulk(Bulk):
     Args:
         operator: the join, as for any join in bulk.
         threads: how many work; by default one for each core.
+        part: the rows of a part.
+        at_once: rows that are joined at once at least.
         shared: so many of the lowest bits of the hashes are alike in a part.
     """
 
-    def __init__(self, operator: Operator, threads: int = 0, shared: int = 0) -> None:
-        super().__init__(operator, threads)
+    def __init__(
+        self,
+        operator: Operator,
+        threads: int = 0,
+        part: int = PART,
+        at_once: int = AT_ONCE,
+        shared: int = 0,
+    ) -> None:
+        super().__init__(operator, threads, part, at_once)
         self.shared = shared
 
     def arrange(self, groups: list[Group]) -> Parts:
