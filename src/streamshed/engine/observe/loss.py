@@ -66,6 +66,7 @@ from streamshed.engine.observe.state import (
     cells_of,
     count_in_sketch,
     depth_of,
+    have_one_window,
     is_told,
     level_of,
     lot_of,
@@ -224,7 +225,7 @@ def _turn(loss, core):  # type: ignore[no-untyped-def]
     numbers[SINCE] = 0
     numbers[TURN_AT] = BOUNDLESS
     longest = _longest(core)
-    turned, together = False, _turn_together(core)
+    turned, together = False, have_one_window(core)
     for lane in range(core.settings.lanes):
         number = _present_piece(loss, core, lane)
         if number <= loss.piece[lane]:
@@ -291,15 +292,6 @@ def _longest(core):  # type: ignore[no-untyped-def]
         if last > most > 0 or (last == 0 and (most > 0 or longer)):
             longest = lane
     return longest
-
-
-@kernel
-def _turn_together(core):  # type: ignore[no-untyped-def]
-    """Whether all lanes have the same time window, whose pieces end together."""
-    for lane in range(core.settings.lanes):
-        if core.lanes[lane].last > 0 or core.lanes[lane].window != core.lanes[0].window:
-            return False
-    return True
 
 
 @kernel

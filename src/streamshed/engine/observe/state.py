@@ -328,6 +328,30 @@ def is_over(loss, core, e):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def have_one_window(core):  # type: ignore[no-untyped-def]
+    """Whether all streams have the same time window and no row windows."""
+    for lane in range(core.settings.sweeps):
+        if core.lanes[lane].last > 0 or core.lanes[lane].window != core.lanes[0].window:
+            return False
+    return True
+
+
+@kernel
+def are_over_alike(loss, core):  # type: ignore[no-untyped-def]
+    """Whether `least_alive` says of every entry by its last time whether it is over."""
+    return loss.latest.size == 0 and have_one_window(core)
+
+
+@kernel
+def least_alive(core):  # type: ignore[no-untyped-def]
+    """The least last time of an entry that is not over, if all streams have the first's window."""
+    clock, window = core.numbers[CLOCK], core.lanes[0].window
+    if clock == NEVER or window >= BOUNDLESS:
+        return np.int64(NEVER)
+    return clock - core.settings.late - window
+
+
+@kernel
 def latest_time(loss, e):  # type: ignore[no-untyped-def]
     """The time of the last row of an entry."""
     return loss.latest[e] if loss.latest.size > 0 else loss.entries[e].hi
