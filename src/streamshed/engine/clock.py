@@ -9,9 +9,9 @@ import numpy as np
 from streamshed.engine.gate.hooks import useless_row
 from streamshed.engine.match.hooks import expire_useless
 from streamshed.engine.sink import write_late
-from streamshed.engine.store import count, remove
+from streamshed.engine.store import count, remove, remove_apart
 from streamshed.engine.unmatched import on_filtered, on_leaving
-from streamshed.kernels.compiling import kernel
+from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import (
     ALL_STAY_UNTIL,
     ARRIVALS,
@@ -194,6 +194,12 @@ def expire(core, matcher, policy, shift):  # type: ignore[no-untyped-def]
     numbers[ALL_STAY_UNTIL] = until
 
 
+@cold_kernel
+def expire_apart(core, matcher, policy, shift):  # type: ignore[no-untyped-def]
+    """The same where it is seldom done: the code for it is there once for all who call this."""
+    expire(core, matcher, policy, shift)
+
+
 @kernel
 def _look_ahead(core, lane):  # type: ignore[no-untyped-def]
     """Begin anew with the oldest row if that whose memory is asked for next has left, or is far."""
@@ -227,7 +233,7 @@ def drop_useless(core, matcher, policy, throttle, shift):  # type: ignore[no-unt
         row = useless_row(throttle, core, lane)
         while row != NONE:
             count(core, lane, SHED, 1)
-            remove(core, matcher, policy, row, shift)
+            remove_apart(core, matcher, policy, row, shift)
             row = useless_row(throttle, core, lane)
 
 

@@ -27,6 +27,7 @@ from streamshed.engine.clock import (
     arrive,
     drop_useless,
     expire,
+    expire_apart,
     is_visitor,
     note_recent,
     recent_place,
@@ -160,7 +161,7 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
         if is_round_over(router):
             return ROUND_OVER
     if core.settings.lazy and core.settings.timed and core.numbers[OVERDUE] == 0:
-        expire(core, matcher, policy, shift)
+        expire_apart(core, matcher, policy, shift)
     cursor[NEXT] = 0
     return DONE
 
@@ -302,7 +303,7 @@ def _pass_moments(core, matcher, policy, work, time, shift):  # type: ignore[no-
         for lane in range(lanes):
             if now[1 + lane] != NEVER:
                 advance_stream(core, lane, now[1 + lane])
-        expire(core, matcher, policy, shift)
+        expire_apart(core, matcher, policy, shift)
         if core.numbers[NEWEST] != NEVER:
             core.numbers[NEWEST] = max(core.numbers[NEWEST], now[0])
         pools = core.settings.pools
