@@ -97,6 +97,8 @@ from streamshed.kernels.core import (
     EXPIRED,
     FILTERED,
     FREE_ROW,
+    KEYS_USED,
+    MOST_KEYS,
     NEVER,
     NEWEST,
     NONE,
@@ -107,9 +109,9 @@ from streamshed.kernels.core import (
 from streamshed.kernels.hooks import mark, on_arrival, on_insert, on_restore, on_result
 from streamshed.kernels.table import ONE, find_key, free_key, home_shift, key_lanes, lane_of
 
-DONE, FULL, DUE, ROUND_OVER = range(4)
-"""Why the loop was left: the batch is done; the sink is full; the throttle is to be set anew; or
-memory is to be looked at by a join that spills."""
+DONE, FULL, DUE, ROUND_OVER, CROWDED = range(5)
+"""Why the loop was left: the batch is done; the sink is full; the throttle is to be set anew;
+memory is to be looked at by a join that spills; or the directory is to be made larger."""
 
 
 @loop
@@ -125,6 +127,8 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
             i = cursor[NEXT]
             if i == size:
                 break
+            if core.numbers[KEYS_USED] > core.numbers[MOST_KEYS]:
+                return CROWDED
             at, come = take_next(queue, throttle, policy, loss, core, batch, i)
             cursor[NEXT] = i + come
             if at == NONE:

@@ -92,7 +92,9 @@ LEFT = 16
 """Rows without a match that have left, and are to be handed out: those in `Core.left`."""
 ALL_STAY_UNTIL = 17
 """While the clock is not beyond this time no stored row expires."""
-NUMBERS = 18
+MOST_KEYS = 18
+"""The most keys that may be used before the directory is made larger."""
+NUMBERS = 19
 
 TOTAL_IMPORTANCE = 0
 TOTALS = 1
