@@ -211,10 +211,13 @@ def _promise(policy, core, state, age, course, factor, worth, at):  # type: igno
     scale = 1.0 / (1.0 + left)  # from rates to chances
     stays = 1.0 - left * scale
     remains = returns * scale * max(1.0 - start_of(age), 0.0)
-    takes = size * span * (1.0 - 0.5 * (left * scale)) + remains * (size + 1)
-    for level in range(at, at + EXPECTED * LEVELS, EXPECTED):
-        scratch[level + NEXT_RESULTS] = stays * scratch[level + RESULTS] + remains * worth
-        scratch[level + NEXT_TIME] = takes + stays * scratch[level + TIME]
+    takes = size * span * (1.0 - 0.5 * (left * scale))
+    for price in range(LEVELS):
+        level = at + EXPECTED * price
+        # A key that returns can be given up then, too.
+        kept = remains if worth > PRICES[price] * (size + 1) else 0.0
+        scratch[level + NEXT_RESULTS] = stays * scratch[level + RESULTS] + kept * worth
+        scratch[level + NEXT_TIME] = takes + stays * scratch[level + TIME] + kept * (size + 1)
     for move in range(ways):
         if is_open(core, state, move):
             chance = scratch[rates + MOVE] * scratch[factors + move] * span * scale
