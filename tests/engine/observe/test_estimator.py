@@ -32,6 +32,7 @@ from streamshed_lab.experiments.judged import AGGREGATED
 from streamshed_lab.workloads import ZipfWorkload
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+PARTS = [0.4, 0.3, 0.2, 0.1]
 told_apart = [policy for policy in POLICIES if policy not in NAMED_ONLY]
 
 
@@ -368,6 +369,26 @@ def test_intervals_hold_where_rows_that_come_at_once_are_merged(
         ledger = join.keep(rows=9).shed("oldest").seed(seed).count(tables)
         assert ledger.sample_rate == 1
         held.append(ledger.missed.low <= exact - ledger.results <= ledger.missed.high)
+    assert np.mean(held) >= 0.9
+
+
+def test_what_merging_has_wrong_of_results_made_is_no_bias() -> None:
+    """Of hot keys, whose rows are merged, nearly all results are made, more or fewer than told."""
+    off, held = [], []
+    for seed in range(24):
+        random, time = np.random.default_rng(seed), np.arange(4_000)
+        tables = {
+            name: pa.table({"k": random.choice([1, 2, 3, 4], 4_000, p=PARTS), "ts": time})
+            for name in "abc"
+        }
+        join = ss.join(*tables).on("k").within(220, time="ts")
+        exact = join.count(tables).results
+        ledger = join.keep(rows=200).shed("frequency").seed(seed).count(tables)
+        missed = exact - ledger.results
+        assert 0 < missed < 0.2 * exact
+        off.append((ledger.missed.value - missed) / exact)
+        held.append(ledger.missed.low <= missed <= ledger.missed.high)
+    assert abs(np.mean(off)) < 0.001
     assert np.mean(held) >= 0.9
 
 

@@ -34,6 +34,7 @@ from streamshed.engine.observe.sampled_rows import (
     prune_key,
 )
 from streamshed.engine.observe.state import (
+    CERTAIN,
     DEEPEST,
     ENTERED,
     EXPONENT,
@@ -459,7 +460,7 @@ def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-
             spread_by(loss, MERGED, sign, found.exact * wrong)
         if partners.cut_at_0 > 0 and found.certain > 0:
             fewest = _fewest(loss, partners, 0)
-            hand.slack = found.certain * min(1.0, partners.cut_at_0 / fewest)
+            hand.slack = found.certain * min(1.0, CERTAIN * np.sqrt(partners.cut_at_0) / fewest)
     if found.last > found.seen:
         spread_by(loss, PREDICTED, group, found.last - found.seen)
     told = is_told(core)
