@@ -201,7 +201,7 @@ def _arrive(loss, core, stream, time):  # type: ignore[no-untyped-def]
     if _trusted(core, time) > numbers[NEWEST]:
         numbers[NEWEST] = _trusted(core, time)
         turns = turns or numbers[NEWEST] >= numbers[TURN_AT]
-    if turns and (numbers[SINCE] >= (1 << loss.settings.bits) >> 2 or loss.piece[lane] == FAR):
+    if turns and (numbers[SINCE] >= (1 << loss.settings.bits) >> 5 or loss.piece[lane] == FAR):
         _turn(loss, core)
     return loss.entered[stream] if in_rows else time
 
