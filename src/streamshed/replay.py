@@ -23,8 +23,9 @@ from streamshed.aggregates import UNKNOWN, WHOLE, Weights, aggregated
 from streamshed.engine.blocks import Block, Late
 from streamshed.engine.budget_parts import Passed
 from streamshed.engine.build import build_bulk_operator, build_operator
+from streamshed.engine.encoding import times_of
 from streamshed.engine.feeds import Aligned, EncodedFeed, Piece, PlainFeed, in_step, pieces
-from streamshed.engine.ingest import Ingest, InputRows, merged, times_of
+from streamshed.engine.ingest import Ingest, InputRows, merged
 from streamshed.engine.observe.marks import Marks
 from streamshed.engine.observe.tallies import Floats, tally_of
 from streamshed.engine.operator import CHUNK, Operator
@@ -64,6 +65,14 @@ class Replay:
             `time`, the time of the newest row; for a join that aggregates, its aggregates.
         ledger: the accounts of all rows.
         late: for each input the rows that were too late, with the columns that the join needs.
+
+    Example:
+        >>> import streamshed as ss
+        >>> rows = pa.table({"k": [1, 1, 1], "ts": [10, 2, 9]})
+        >>> joined = ss.join("a", "b").on("k").within(5, time="ts", late=3, clock="max")
+        >>> result = joined.replay(a=rows, b=rows, order="arrival")
+        >>> result.table.num_rows, result.late["a"]["ts"].to_pylist()
+        (4, [2])
     """
 
     table: pa.Table
@@ -99,6 +108,13 @@ class Batches(Iterator[pa.RecordBatch]):
 
     Attributes:
         schema: the columns of a result.
+
+    Example:
+        >>> import streamshed as ss
+        >>> rows = pa.table({"k": [1, 2, 1], "ts": [0, 5, 9]})
+        >>> batches = ss.join("a", "b").on("k").within(5, time="ts").replay_batches(a=rows, b=rows)
+        >>> batches.schema.names, [batch.num_rows for batch in batches]
+        (['a', 'b', 'time'], [3])
     """
 
     def __init__(self, running: _Running) -> None:

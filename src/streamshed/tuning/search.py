@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any
@@ -55,15 +55,16 @@ def tune(
     if not 0 < wanted < 1:
         raise SpecError(f"{method}: `recall` is {recall!r}; give a number between 0 and 1")
     names = _checked_policies(spec, policies)
+    given = None if budgets is None else _checked_budgets(budgets)
     archive = Archive.read(spec, data, order, _part(sampled, f"{method}: `sampled`"))
     for name in ("exact", *names):
         archive.warm(None if name == "exact" else name)
     if sample is not None:
         archive = archive.sampled(_part(sample, f"{method}: `sample`"))
     else:
-        archive = archive.fitting(names[0], len(names) * len(budgets or _PARTS))
+        archive = archive.fitting(names[0], len(names) * len(given or _PARTS))
     archive = archive.doubled()
-    with _progress(1 + len(names) * len(budgets or _PARTS) + _REFINED) as advance:
+    with _progress(1 + len(names) * len(given or _PARTS) + _REFINED) as advance:
         exact = archive.exact()
         advance()
         if exact.ledger.results == 0 or exact.made.sum() == 0:
@@ -72,10 +73,9 @@ def tune(
                 "to tune; check its key and its windows, or give more data"
             )
         peak = math.ceil(exact.peak / archive.part)
-        tried = budgets or [max(1, round(part * exact.peak / archive.part)) for part in _PARTS]
-        sizes = [positive(rows, f"{method}: the budget") for rows in tried]
+        sizes = given or [max(1, round(part * exact.peak / archive.part)) for part in _PARTS]
         cells = list(_cells(archive, exact, names, sizes, advance))
-        best = _closest(archive, exact, cells, wanted, None if budgets else peak, advance)
+        best = _closest(archive, exact, cells, wanted, None if given else peak, advance)
     return _told(said, archive, exact, wanted, cells, best)
 
 
@@ -105,17 +105,30 @@ def _part(said: float, what: str) -> float:
     return part
 
 
+def _checked_budgets(budgets: Sequence[int]) -> list[int]:
+    given = _items(budgets, "tune(): `budgets`", "numbers of rows, as in budgets=[1000, 5000]")
+    return [positive(rows, "tune(): the budget") for rows in given]
+
+
+def _items(said: object, what: str, wanted: str) -> list[Any]:
+    items = [*said] if isinstance(said, Iterable) and not isinstance(said, str) else []
+    if not items:
+        raise SpecError(f"{what} is {said!r}; give a list of {wanted}")
+    return items
+
+
 def _checked_policies(spec: Spec, policies: Sequence[str] | None) -> list[str]:
     able = [name for name, no in POLICIES.items() if kind_of(spec) not in no]
     if policies is None:
         return [name for name in _TRIED if name in able][:_MOST]
-    for name in policies:
+    names = _items(policies, "tune(): `policies`", "names, as in policies=['density']")
+    for name in names:
         by_name(name)
         if name not in able:
             raise SpecError(
                 f"tune(): the policy {name!r} does not fit this join; use one of {listed(able)}"
             )
-    return list(dict.fromkeys(policies))
+    return list(dict.fromkeys(names))
 
 
 def _cells(
