@@ -338,9 +338,9 @@ KINDS = {
         OF_KEYS,
     ),
     "in order, files of commits": Setting(
-        lambda s: _commits(s + 700, streams=4, rows=4_000),
-        _in_order(300.0),
-        keep_rows(110),
+        lambda s: _commits(s + 750, streams=4, rows=4_400),
+        _in_order(280.0),
+        keep_rows(120),
         OF_KEYS,
     ),
     "in order, clumped keys": Setting(
@@ -353,7 +353,7 @@ KINDS = {
     ),
     "intervals, swapped keys": Setting(
         lambda s: SwappedKeys(
-            3, 2_200.0, rate=9.0, keys=4_000, skew=0.8, every=280.0, seed=s
+            3, 2_400.0, rate=8.5, keys=4_500, skew=0.85, every=300.0, seed=s
         ).tables(),
         _between,
         keep_rows(130),
@@ -369,7 +369,7 @@ KINDS = {
         OF_ALL,
     ),
     "one heavy key by a column": Setting(
-        lambda s: beside_each_other(OneHeavyKey(4, 1_500.0, 22.0, share=0.004, seed=s).tables()),
+        lambda s: beside_each_other(OneHeavyKey(4, 1_600.0, 21.0, share=0.005, seed=s).tables()),
         _heavy_by_stream,
         lambda join: join.keep(total=900),
         OF_ALL,
@@ -418,14 +418,14 @@ LARGE = {
 
 SHARDED = {
     "Zipf in 3 shards": replace(
-        generated(lambda s: ZipfWorkload(3, 20_000, 18.0, 25_000, 0.85, seed=s + 90), 150.0, 330),
+        generated(lambda s: ZipfWorkload(3, 19_000, 17.0, 28_000, 0.9, seed=s + 95), 160.0, 310),
         shards=3,
     ),
     "one heavy key in 2 shards": replace(
         generated(
-            lambda s: OneHeavyKey(3, 1_500.0, 25.0, begins=0.3, share=0.004, seed=s + 90),
-            160.0,
-            300,
+            lambda s: OneHeavyKey(3, 1_600.0, 23.0, begins=0.35, share=0.005, seed=s + 95),
+            150.0,
+            280,
         ),
         shards=2,
     ),

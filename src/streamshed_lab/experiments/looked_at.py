@@ -5,7 +5,7 @@ A change of the estimator is tried on these first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -19,6 +19,7 @@ from streamshed_lab.experiments.coverage import (
     OF_KEYS,
     Setting,
     Tables,
+    beside_each_other,
     columns,
     generated,
     keep_rows,
@@ -65,6 +66,19 @@ def _unique_beside_zipf(seed: int) -> Tables:
         ZipfWorkload(3, 7_150, 11.0, 6_000, 0.7, seed=seed + 700),
     )
     return MixedWorkload((parts,)).tables()
+
+
+def _commits(seed: int, streams: int, rows: int) -> Tables:
+    """Files that are changed together, at one instant, some of them again and again."""
+    random = np.random.default_rng([seed, 84])
+    found = {}
+    for stream in range(streams):
+        sizes = np.minimum(random.zipf(1.7, rows), 600)
+        sizes = sizes[np.cumsum(sizes) <= rows]
+        files = np.minimum(random.zipf(1.25, sizes.sum()), 30_000)
+        time = np.sort(random.uniform(0, rows, len(sizes)))
+        found[f"part{stream}"] = table_of(np.repeat(time, sizes), key=files)
+    return found
 
 
 GENERATED = {
@@ -251,6 +265,14 @@ def _between(tables: Tables) -> ss.Join:
     return join.between(third, second, "-30 seconds", "40 seconds")
 
 
+def _in_order(window: float) -> Callable[[Tables], ss.Join]:
+    return lambda tables: keyed(window)(tables).in_order(*tables)
+
+
+def _heavy_by_stream(tables: Tables) -> ss.Join:
+    return ss.join(by="stream").on("key").within("3 minutes", time="time")
+
+
 def _first_of_row(tables: Tables) -> ss.Join:
     return ss.join(*tables).on("x").within("45 minutes", time="time").first(per="a")
 
@@ -298,9 +320,29 @@ KINDS = {
     ),
     "in order, heavy sessions": Setting(
         lambda s: HeavySessions(3, 3_300.0, rate=10.0, tail=0.8, each=0.07, seed=s).tables(),
-        lambda tables: keyed(240.0)(tables).in_order(*tables),
+        _in_order(240.0),
         keep_rows(260),
         OF_KEYS,
+    ),
+    "in order, files of commits": Setting(
+        lambda s: _commits(s + 700, streams=4, rows=4_000),
+        _in_order(300.0),
+        keep_rows(110),
+        OF_KEYS,
+    ),
+    "intervals, swapped keys": Setting(
+        lambda s: SwappedKeys(
+            3, 2_200.0, rate=9.0, keys=4_000, skew=0.8, every=280.0, seed=s
+        ).tables(),
+        _between,
+        keep_rows(130),
+        OF_KEYS,
+    ),
+    "one heavy key by a column": Setting(
+        lambda s: beside_each_other(OneHeavyKey(4, 1_500.0, 22.0, share=0.004, seed=s).tables()),
+        _heavy_by_stream,
+        lambda join: join.keep(total=900),
+        OF_ALL,
     ),
     "intervals, a heavy key": Setting(
         lambda s: OneHeavyKey(3, 1_700.0, rate=26.0, begins=0.3, share=0.006, seed=s).tables(),
@@ -338,7 +380,23 @@ LARGE = {
 }
 """Budgets so large that the sample takes a small part of the memory."""
 
-_OF_A_KEY = GENERATED | REAL | LARGE
+SHARDED = {
+    "Zipf in 3 shards": replace(
+        generated(lambda s: ZipfWorkload(3, 20_000, 18.0, 25_000, 0.85, seed=s + 90), 150.0, 330),
+        shards=3,
+    ),
+    "one heavy key in 2 shards": replace(
+        generated(
+            lambda s: OneHeavyKey(3, 1_500.0, 25.0, begins=0.3, share=0.004, seed=s + 90),
+            160.0,
+            300,
+        ),
+        shards=2,
+    ),
+}
+"""Joins in parts, each with a sample of its own."""
+
+_OF_A_KEY = GENERATED | REAL | LARGE | SHARDED
 LOOKED_AT: Mapping[str, Setting] = {
     name: replace(setting, keyed=True) for name, setting in _OF_A_KEY.items()
 } | KINDS

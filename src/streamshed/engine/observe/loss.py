@@ -34,6 +34,7 @@ from streamshed.engine.observe.sampled_rows import (
     prune_key,
 )
 from streamshed.engine.observe.state import (
+    CERTAIN,
     DEEPEST,
     ENTERED,
     EXPONENT,
@@ -201,7 +202,7 @@ def _arrive(loss, core, stream, time):  # type: ignore[no-untyped-def]
     if _trusted(core, time) > numbers[NEWEST]:
         numbers[NEWEST] = _trusted(core, time)
         turns = turns or numbers[NEWEST] >= numbers[TURN_AT]
-    if turns and (numbers[SINCE] >= (1 << loss.settings.bits) >> 2 or loss.piece[lane] == FAR):
+    if turns and (numbers[SINCE] >= (1 << loss.settings.bits) >> 5 or loss.piece[lane] == FAR):
         _turn(loss, core)
     return loss.entered[stream] if in_rows else time
 
@@ -451,7 +452,7 @@ def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-
             spread_by(loss, MERGED, sign, found.exact * wrong)
         if partners.cut_at_0 > 0 and found.certain > 0:
             fewest = _fewest(loss, partners, 0)
-            hand.slack = found.certain * min(1.0, partners.cut_at_0 / fewest)
+            hand.slack = found.certain * min(1.0, CERTAIN * np.sqrt(partners.cut_at_0) / fewest)
     if found.last > found.seen:
         spread_by(loss, PREDICTED, group, found.last - found.seen)
     told = is_told(core)

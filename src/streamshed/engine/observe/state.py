@@ -56,6 +56,8 @@ MOST_STREAMS = 6
 """Rows of a key are taken to be of no more streams than these, where a column names them."""
 CLUMP_STEPS = 8
 """Steps in which the size of a clump doubles."""
+CERTAIN = 3.0
+"""What is known for certain may still be wrong by so many standard deviations of merged rows."""
 FAR = -(2**62)
 """Before all times."""
 
