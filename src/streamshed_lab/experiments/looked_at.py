@@ -5,7 +5,7 @@ A change of the estimator is tried on these first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -21,7 +21,10 @@ from streamshed_lab.experiments.coverage import (
     Tables,
     beside_each_other,
     columns,
+    commits,
     generated,
+    in_intervals,
+    in_order_of,
     keep_rows,
     keyed,
     real,
@@ -66,19 +69,6 @@ def _unique_beside_zipf(seed: int) -> Tables:
         ZipfWorkload(3, 7_150, 11.0, 6_000, 0.7, seed=seed + 700),
     )
     return MixedWorkload((parts,)).tables()
-
-
-def _commits(seed: int, streams: int, rows: int) -> Tables:
-    """Files that are changed together, at one instant, some of them again and again."""
-    random = np.random.default_rng([seed, 84])
-    found = {}
-    for stream in range(streams):
-        sizes = np.minimum(random.zipf(1.7, rows), 600)
-        sizes = sizes[np.cumsum(sizes) <= rows]
-        files = np.minimum(random.zipf(1.25, sizes.sum()), 30_000)
-        time = np.sort(random.uniform(0, rows, len(sizes)))
-        found[f"part{stream}"] = table_of(np.repeat(time, sizes), key=files)
-    return found
 
 
 GENERATED = {
@@ -259,16 +249,6 @@ def _through(tables: Tables) -> ss.Join:
     return pair.through(facts, a="p", b="q").within("45 minutes", time="time")
 
 
-def _between(tables: Tables) -> ss.Join:
-    first, second, third = tables
-    join = keyed(150.0)(tables).between(second, first, "-20 seconds", "1 minute")
-    return join.between(third, second, "-30 seconds", "40 seconds")
-
-
-def _in_order(window: float) -> Callable[[Tables], ss.Join]:
-    return lambda tables: keyed(window)(tables).in_order(*tables)
-
-
 def _heavy_by_stream(tables: Tables) -> ss.Join:
     return ss.join(by="stream").on("key").within("3 minutes", time="time")
 
@@ -320,13 +300,13 @@ KINDS = {
     ),
     "in order, heavy sessions": Setting(
         lambda s: HeavySessions(3, 3_300.0, rate=10.0, tail=0.8, each=0.07, seed=s).tables(),
-        _in_order(240.0),
+        in_order_of(240.0),
         keep_rows(260),
         OF_KEYS,
     ),
     "in order, files of commits": Setting(
-        lambda s: _commits(s + 700, streams=4, rows=4_000),
-        _in_order(300.0),
+        lambda s: commits(s + 700, streams=4, rows=4_000),
+        in_order_of(300.0),
         keep_rows(110),
         OF_KEYS,
     ),
@@ -334,7 +314,7 @@ KINDS = {
         lambda s: SwappedKeys(
             3, 2_200.0, rate=9.0, keys=4_000, skew=0.8, every=280.0, seed=s
         ).tables(),
-        _between,
+        in_intervals,
         keep_rows(130),
         OF_KEYS,
     ),
@@ -346,7 +326,7 @@ KINDS = {
     ),
     "intervals, a heavy key": Setting(
         lambda s: OneHeavyKey(3, 1_700.0, rate=26.0, begins=0.3, share=0.006, seed=s).tables(),
-        _between,
+        in_intervals,
         keep_rows(240),
         OF_KEYS,
     ),
