@@ -122,10 +122,13 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
     shift = np.uint64(cursor[SHIFT])
     rows = rows_of(queue, batch)
     size = batch.time.size
+    status = ROUND_OVER
     while True:
         if cursor[STAGE] == IDLE:
             i = cursor[NEXT]
             if i == size:
+                cursor[NEXT] = 0
+                status = DONE
                 break
             if core.numbers[KEYS_USED] > core.numbers[MOST_KEYS]:
                 return CROWDED
@@ -141,12 +144,12 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
             if must_adapt(throttle, rows, at):
                 return DUE
             if ends_round_before(router, matcher, policy, core, rows, at):
-                return ROUND_OVER
+                break
             cursor[STAGE] = IDLE
             if not _enter(core, matcher, policy, loss, throttle, router, rows, work, out, at):
                 release(queue, at)
                 if is_round_over(router):
-                    return ROUND_OVER
+                    break
                 continue
             key = core.numbers[PINNED]
             if begin_probe(matcher, throttle, core, rows, work, at, key, shift):
@@ -163,11 +166,10 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
         release(queue, at)
         on_joined(router, core, rows, at)
         if is_round_over(router):
-            return ROUND_OVER
+            break
     if core.settings.lazy and core.settings.timed and core.numbers[OVERDUE] == 0:
         expire_apart(core, matcher, policy, shift)
-    cursor[NEXT] = 0
-    return DONE
+    return status
 
 
 @kernel
