@@ -93,6 +93,11 @@ class RelationMatcher(Matcher):
         found: npt.NDArray[np.bool_] = self.relation.codes(batch) != NONE
         return found
 
+    def pass_by(self, time: int) -> None:
+        """Let changes that are read from here on take effect after a time."""
+        self.seen = max(self.seen, time)
+        self.relation.read_until(self.seen)
+
     @property
     def facts(self) -> int:
         """The facts, unless their index is shared."""
@@ -135,6 +140,8 @@ class RelationMatcher(Matcher):
 
         A long history of changes never has to be here as a whole.
         """
+        if self._through.relation.changes is not None:
+            self._change(join, self.seen)  # none as yet, but what makes them is compiled
         if self.seen == NEVER:
             return
         horizon = self._horizon(join, times)
