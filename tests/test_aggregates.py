@@ -189,3 +189,18 @@ def test_windows_of_which_nothing_was_made_say_what_was_missed() -> None:
     assert [row["count"] for row in found] == [2, 4, 6]
     assert [row["count_low"] for row in found] == [1, 2, 3]
     assert [row["sum"] for row in found] == [2, 0, 18]
+
+
+def test_more_windows_than_anybody_reads_are_refused() -> None:
+    rows = pa.table({"k": [1, 2], "ts": [5, 10**9], "v": [1, 2]})
+    join = ss.join("a", "b").on("k").within(5, time="ts").aggregate("a.v", over=1)
+    with pytest.raises(ss.SpecError, match=r"999,999,996 windows from .* 5, to .* longer `every`"):
+        join.replay(a=rows, b=rows)
+
+
+def test_integers_beyond_what_doubles_hold_are_rounded() -> None:
+    rows = pa.table({"k": [1], "ts": [5], "v": [2**60 + 1]})
+    join = ss.join("a", "b").on("k").within(5, time="ts")
+    found = join.aggregate("a.v", over=10).replay(a=rows, b=rows)
+    assert found.table["sum"].to_pylist() == [float(2**60)]
+    assert join.weigh(column="v").replay(a=rows, b=rows).ledger.importance == float(2**60)

@@ -1,7 +1,13 @@
 """What every error says: the stream, the column, the value, and the way out."""
 
+import resource
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streamshed import InputError, SpecError, StateError, StreamshedError, join, policies
@@ -83,7 +89,7 @@ def test_errors_are_value_errors():
         (lambda: TWO.last(0), [".last()", "number of rows", "0", "1 or more"]),
         (lambda: TWO.last(True), ["True", "whole number"]),
         (lambda: TWO.last(np.array([1, 2])), ["array([1, 2])", "whole number"]),
-        (lambda: TWO.last(2**63), [str(2**63), "below 2**62"]),
+        (lambda: TWO.last(2**63), [str(2**63), "below 2**31"]),
         (lambda: TWO.last({"orders": 1.5}), ["'orders'", "1.5", "whole number"]),
         (lambda: TWO.last(5, time={"clicks": "ts"}), ["'clicks'", "not for 'orders'"]),
         (
@@ -262,9 +268,7 @@ def planned(said, clicks=(), orders=(), **other):
             ["'a'", "no value of the column 'sensor'", "int8", "values of that type"],
         ),
         (
-            lambda: BY.within({n: n + 1 for n in range(99)}, otherwise=1, time="ts").plan(
-                {"in": SENSORS}
-            ),
+            lambda: BY.within({n: n + 1 for n in range(99)}, otherwise=1, time="ts").plan(SENSORS),
             ["99 different lengths", "more than 64", "round them"],
         ),
     ],
@@ -288,6 +292,7 @@ TIMES = ["column 'ts' of stream 'clicks'", "column 'ts' of stream 'orders'"]
     ("say", "words"),
     [
         (lambda: TIMED.plan({"clicks": pa.schema({})}), ["'orders'", "give one for each"]),
+        (lambda: TIMED.plan(None), ["NoneType was given instead of a schema", "pyarrow.Schema"]),
         (lambda: planned(TIMED, order=pa.schema({})), ["'order'", "Did you mean 'orders'?"]),
         (lambda: planned(TIMED, x=1), ["'x'", "int", "pyarrow.Schema"]),
         (
@@ -340,8 +345,8 @@ TIMES = ["column 'ts' of stream 'clicks'", "column 'ts' of stream 'orders'"]
         (lambda: planned(TIMED, {"k": pa.null()}), [BOTH[0], "null", "cast it to"]),
         (lambda: planned(TIMED, {"k": pa.string()}), [*BOTH, "string", "int64", "cast one"]),
         (
-            lambda: planned(TIMED, {"k": pa.decimal128(38, 0)}, {"k": pa.decimal128(10, 5)}),
-            [*BOTH, "43 digits", "38", "cast"],
+            lambda: planned(TIMED, {"k": pa.decimal256(76, 0)}, {"k": pa.decimal128(10, 5)}),
+            [*BOTH, "81 digits", "76", "cast"],
         ),
         (
             lambda: planned(TIMED, {"k": pa.timestamp("s")}, {"k": pa.timestamp("s", tz="UTC")}),
@@ -450,9 +455,84 @@ def test_inputs_that_cannot_be_read_or_told_apart(say, words):
         assert word in str(error.value)
 
 
+def pandas_frame(*columns: object) -> pd.DataFrame:
+    return pd.DataFrame([[1, 2]] * 2, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (pandas_frame("k", "k"), ["DataFrame of pandas", "Duplicate column names", "one name"]),
+        (
+            pd.DataFrame({"k": [1, "x"], "ts": [1, 2]}),
+            ["DataFrame of pandas", "column k", "one type"],
+        ),
+        (pd.Series([1, 2]), ["Series of pandas", "give a frame"]),
+        (pl.Series([1, 2]), ["Series of polars", "give a frame"]),
+        (pl.DataFrame({"k": [1]}).lazy().select("x"), ["LazyFrame of polars", '"x"']),
+        ("s3://bucket/clicks", ["'s3://bucket/clicks' is a URI", "pyarrow.dataset"]),
+    ],
+)
+def test_what_other_libraries_cannot_give_is_refused(given, words):
+    with pytest.raises(InputError) as error:
+        TWO.last(5).replay(clicks=given, orders=ROWS)
+    for word in ["stream 'clicks'", *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (pa.table({"ts": [2]}), ["1.parquet' has no column 'k', which", "0.parquet' has", "'ts'"]),
+        (
+            pa.table({"ts": [2], "k": ["x"]}),
+            ["column 'k' is of type string in", "1.parquet', but of type int64 in", "0.parquet'"],
+        ),
+    ],
+)
+def test_files_of_a_folder_that_differ_are_refused_before_any_is_read(second, words, tmp_path):
+    pq.write_table(ROWS, tmp_path / "0.parquet")
+    pq.write_table(second, tmp_path / "1.parquet")
+    batches = TWO.last(5).replay_batches(clicks=tmp_path, orders=ROWS)
+    with pytest.raises(InputError) as error:
+        next(batches)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_files_of_a_folder_may_differ_in_what_is_not_needed(tmp_path):
+    """Other columns, their order, and whether there may be nulls."""
+    pq.write_table(ROWS, tmp_path / "0.parquet")
+    never_null = pa.schema(
+        [pa.field(name, pa.int64(), nullable=False) for name in ("x", "ts", "k")]
+    )
+    pq.write_table(pa.table({"x": [3], "ts": [2], "k": [1]}, never_null), tmp_path / "1.parquet")
+    assert TWO.last(5).count(clicks=tmp_path, orders=ROWS).results == 2
+
+
+def test_a_folder_may_have_more_files_than_can_be_open(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for number in range(100):
+        pq.write_table(ROWS, tmp_path / f"{number}.parquet")
+    taken = len([*Path("/proc/self/fd").iterdir()])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 50, limits[1]))
+    try:
+        assert TWO.last(5).count(clicks=tmp_path, orders=ROWS).results == 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_numbers_may_be_of_any_real_type():
+    said = TWO.last(5).keep(rows=9)
+    assert said.estimate(rate=np.float32(0.5)) == said.estimate(rate=0.5)
+    assert said.estimate(rate=np.int64(1)) == said.estimate(rate=1)
+    with pytest.raises(SpecError, match="`rate` is True; give a number from 0 to 1"):
+        said.estimate(rate=True)
+
+
 def test_an_order_that_is_none():
-    for order in ("random", ROWS):
-        with pytest.raises(SpecError, match=r"give 'time' or 'arrival'.*in a mapping"):
+    for order, said in (("random", "'random'"), (ROWS, "a Table")):
+        with pytest.raises(SpecError, match=rf"is {said}; give 'time' or 'arrival'.*in a mapping"):
             TWO.last(5).replay(clicks=ROWS, orders=ROWS, order=order)
 
 

@@ -208,6 +208,7 @@ def test_a_plan_has_the_columns_that_are_chosen_or_needed():
         (pa.binary(4), pa.binary_view(), pa.large_binary()),
         (pa.decimal128(10, 2), pa.decimal64(12, 0), pa.decimal128(14, 2)),
         (pa.decimal256(38, 2), pa.decimal32(5, 1), pa.decimal128(38, 2)),
+        (pa.decimal128(38, 0), pa.decimal128(10, 5), pa.decimal256(43, 5)),
         (pa.timestamp("s"), pa.timestamp("ms"), US),
         (pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns")),
         (pa.timestamp("s", "Asia/Tokyo"), pa.timestamp("s", "UTC"), pa.timestamp("us", "UTC")),

@@ -6,9 +6,11 @@ import io
 import itertools
 from collections import Counter
 from decimal import Decimal
+from typing import Any
 
 import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -226,7 +228,7 @@ def test_progress_is_shown_on_a_terminal_only(terminal, monkeypatch):
     out = Terminal() if terminal else io.StringIO()
     clock = itertools.count(0, 10)
     monkeypatch.setattr("sys.stderr", out)
-    monkeypatch.setattr("streamshed.replay.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("streamshed.progress.monotonic", lambda: next(clock))
     monkeypatch.setenv("TERM", "xterm")
     TWO.replay(a=stream(1), b=stream(2))
     assert ("replay" in out.getvalue()) is terminal
@@ -292,3 +294,23 @@ def test_the_ledger_is_balanced_in_the_middle_of_the_results_of_a_row() -> None:
         batches = said.replay_batches(a=rows, b=rows)
         for _ in batches:
             assert batches.ledger.balanced
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pl.Series(["x", "y", None], dtype=pl.Categorical), pl.Series(["y", "x", "z"])),
+        (
+            pl.Series(["x", "y"], dtype=pl.Enum(["y", "x"])),
+            pl.Series(["y", "x"], dtype=pl.Categorical),
+        ),
+        (pl.Series([Decimal("1.50"), Decimal("-2")]), pa.array([Decimal("1.5"), Decimal("-2")])),
+    ],
+)
+def test_keys_as_polars_has_them_match_by_value(one: Any, other: Any) -> None:
+    """Dictionaries of views, and decimals of 38 digits, whatever their scale."""
+    a = pl.DataFrame({"k": one, "ts": range(len(one)), "v": one})
+    b = pa.table({"k": other, "ts": range(len(other))})
+    found = TWO.replay(a=a, b=b)
+    assert found.ledger.results == found.table.num_rows == 2
+    assert all(row["a"]["k"] == row["a"]["v"] == row["b"]["k"] for row in found.table.to_pylist())

@@ -141,5 +141,26 @@ def test_what_cannot_be_done_in_shards_says_so() -> None:
     through = join.on("k").through(facts, a="p", b="q")
     with pytest.raises(ss.SpecError, match="shards is 2, but streams meet through a relation"):
         through.replay(data, shards=2)
-    with pytest.raises(ss.SpecError, match=r"shards is 0; give a whole number of at least 1"):
+    with pytest.raises(ss.SpecError, match=r"shards is 0; give a whole number from 1 to 1,024"):
         join.on("k").replay(data, shards=0)
+    with pytest.raises(ss.SpecError, match=r"shards is 1000000; give .* from 1 to 1,024"):
+        join.on("k").replay(data, shards=10**6)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("lacks", ["k", "w"])
+def test_rows_that_are_filtered_move_no_clock(shards: int, lacks: str) -> None:
+    """Neither without a key nor without an importance, in however many shards."""
+    from streamshed import replay
+    from streamshed.join import spec_of
+
+    times = [0, 900, 5, 6]
+    rows = {"k": [1, 2, 1, 1], "w": [1.0, 1.0, 1.0, 1.0], "ts": times}
+    a = pa.table(rows | {lacks: [*rows[lacks][:1], None, *rows[lacks][2:]]})
+    b = pa.table({"k": [1, 1], "w": [1.0, 1.0], "ts": [5, 7]})
+    join = ss.join("a", "b").on("k").within(10, time="ts", late=5, clock="max").weigh(column="w")
+    given = {"a": a, "b": b}
+    ledger = replay.count(spec_of(join), given, "arrival", chunk=1, shards=shards)
+    assert ledger.results == 6
+    assert ledger.streams["a"].filtered == 1
+    assert ledger.streams["a"].late == ledger.streams["b"].late == 0

@@ -20,8 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamshed.errors import SpecError
 from streamshed.estimates import Estimate
 
+MOST_WINDOWS = 1 << 20
+"""Windows that one replay returns."""
 PIECES = 16
 """Into which a window is cut to see how much it varies."""
 REACH = 2.131
@@ -142,7 +145,7 @@ def _columns(results: pa.Table, windows: Windows) -> tuple[Ints, Floats]:
     kept = values.is_valid()
     times = times[kept.to_numpy(zero_copy_only=False)]
     order = np.argsort(times, kind="stable")
-    numbers = values.filter(kept).cast(pa.float64()).to_numpy()
+    numbers = values.filter(kept).cast(pa.float64(), safe=False).to_numpy()
     return times[order], numbers[order]
 
 
@@ -151,6 +154,12 @@ def _ends(times: Ints, windows: Windows) -> Ints:
     if not len(times):
         return np.empty(0, np.int64)
     first, last = -(-int(times[0]) // windows.every), -(-int(times[-1]) // windows.every)
+    if last - first >= MOST_WINDOWS:
+        raise SpecError(
+            f".aggregate(): there are {last - first + 1:,} windows from the first result, of time"
+            f" {times[0]}, to the last, of time {times[-1]}, more than {MOST_WINDOWS:,}; give a"
+            " longer `every`"
+        )
     return np.arange(first, last + 1, dtype=np.int64) * windows.every
 
 

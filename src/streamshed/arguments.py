@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Generic, SupportsIndex, TypeVar
 
 from streamshed.errors import SpecError, listed, suggestion
@@ -150,18 +151,25 @@ def column_name(said: object, what: str) -> str:
 
 def fraction(said: object, what: str) -> float:
     """Read a part of a whole: a number from 0 to 1."""
-    number = said if isinstance(said, int | float) and not isinstance(said, bool) else -1
-    if not 0 <= number <= 1:
+    number = real(said)
+    if number is None or not 0 <= number <= 1:
         raise SpecError(f"{what} is {said!r}; give a number from 0 to 1")
-    return float(number)
+    return number
 
 
 def above(said: object, what: str, bound: float) -> float:
     """Read a finite number above a bound."""
-    number = said if isinstance(said, int | float) and not isinstance(said, bool) else bound
-    if not bound < number < float("inf"):
-        raise SpecError(f"{what} is {said!r}; give a number above {bound}")
-    return float(number)
+    number = real(said)
+    if number is None or not bound < number < float("inf"):
+        raise SpecError(f"{what} is {said!r}; give a finite number above {bound}")
+    return number
+
+
+def real(said: object) -> float | None:
+    """The number that was said, in any type of real numbers, or None if it is something else."""
+    if isinstance(said, bool) or not isinstance(said, Real):
+        return None
+    return float(said)
 
 
 def positive(said: object, what: str) -> int:

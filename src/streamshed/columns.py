@@ -244,14 +244,15 @@ def _smallest(small: pa.DataType, large: pa.DataType) -> Callable[[Sequence[Colu
 def _common_decimal(columns: Sequence[Column]) -> pa.DataType:
     scale = max(column.type.scale for column in columns)
     before_point = max(column.type.precision - column.type.scale for column in columns)
-    if before_point + scale > 38:
+    digits = before_point + scale
+    if digits > 76:
         raise InputError(
             "the key columns "
             + ", ".join(f"{column} of type {column.type}" for column in columns)
-            + f" need {before_point + scale} digits in common, more than 38; cast them to a "
+            + f" need {digits} digits in common, more than 76; cast them to a "
             "smaller decimal, or to strings"
         )
-    return pa.decimal128(before_point + scale, scale)
+    return (pa.decimal128 if digits <= 38 else pa.decimal256)(digits, scale)
 
 
 def _common_timestamp(columns: Sequence[Column]) -> pa.DataType:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from streamshed.arguments import Names, PerStream, column_name
+from streamshed.arguments import Names, PerStream, column_name, real
 from streamshed.errors import SpecError, listed
 
 _METHOD = ".on()"
@@ -321,9 +321,10 @@ def _field(said: object) -> str:
 
 
 def _number(said: object, what: str) -> float:
-    if isinstance(said, bool) or not isinstance(said, int | float) or not abs(said) < float("inf"):
+    number = real(said)
+    if number is None or not abs(number) < float("inf"):
         raise SpecError(f"{what} is {said!r}; give a finite number")
-    return float(said)
+    return number
 
 
 def _code_of(function: Any) -> tuple[str, ...]:

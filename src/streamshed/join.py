@@ -12,7 +12,6 @@ from streamshed.arguments import (
     PerStream,
     check_covered,
     column_name,
-    positive,
     read_own,
     whole,
 )
@@ -205,7 +204,7 @@ time='ts')
             join('a', 'b').on('k').within('1 hour', time='ts').last(100)
         """
         names, method = self._spec.names(), ".last()"
-        counts = names.read(rows, method, "number of rows", positive)
+        counts = names.read(rows, method, "number of rows", _row_window)
         times = None if time is None else names.read(time, method, "time column", column_name)
         if times is not None:
             check_covered(times, counts.among(self._spec.streams), method)
@@ -520,6 +519,11 @@ time='ts')
 def spec_of(join: Join) -> Spec:
     """The spec of a join, for runtimes; users have the methods."""
     return join._spec
+
+
+def _row_window(said: object, what: str) -> int:
+    """Read the number of rows of a row window, for each of which there is room from the start."""
+    return whole(said, what, at_least=1, below=2**31)
 
 
 def _check_counted(times: PerStream[str], counts: PerStream[int], method: str) -> None:

@@ -124,9 +124,12 @@ class Ledger:
     """The accounts of a join: of every row, and of the results made and missed.
 
     Examples:
-        >>> ledger = Ledger({"a": StreamLedger(arrived=1, stored=1)}, results=0)
-        >>> ledger.streams["a"].stored
-        1
+        >>> missed = Estimate(1.0, 0.0, 4.0)
+        >>> ledger = Ledger({"a": StreamLedger(arrived=3, stored=2, shed=1)}, 3, missed=missed)
+        >>> ledger.streams["a"].stored, ledger.balanced
+        (2, True)
+        >>> print(ledger.recall)
+        75.0 % (42.9 to 100.0)
         >>> ledger.to_table().column_names[:3]
         ['stream', 'arrived', 'stored']
     """

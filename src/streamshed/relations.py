@@ -58,6 +58,11 @@ class Relation:
         # What was opened here is opened anew elsewhere.
         return type(self), tuple(getattr(self, part.name) for part in fields(self))
 
+    @property
+    def named(self) -> str:
+        """What it is, and its name, as they stand in messages."""
+        return f"{self.what} {self.name!r}"
+
     @cached_property
     def rows(self) -> Source | None:
         """The rows that are there from the start, opened."""
@@ -67,13 +72,10 @@ class Relation:
         source = open_source(self.name, data, self.what)
         if source.grows:
             raise InputError(
-                f"relation {self.name!r}: {self.data!r} is a table of changes, as it has a version;"
+                f"{self.named}: {self.data!r} is a table of changes, as it has a version;"
                 " give it as relation(changes=…), or leave the version out"
             )
-        if source.rows is None:  # a reader can be read once only, and a relation is asked again
-            table = pa.Table.from_batches(source.batches(), source.schema)
-            source = open_source(self.name, table, self.what)
-        return source
+        return source.kept()
 
     @cached_property
     def news(self) -> Source | None:

@@ -33,12 +33,11 @@ class Running:
 
     _spec: Spec
 
-    def plan(self, schemas: Mapping[str, pa.Schema]) -> Plan:
+    def plan(self, schemas: Mapping[str, pa.Schema] | pa.Schema) -> Plan:
         """Check the join against the schemas of its inputs without running it.
 
         Args:
-            schemas: The schema of every stream; with `join(by=...)`, that of the one input, under
-                any name.
+            schemas: The schema of every stream; with `join(by=...)`, that of the one input.
 
         Returns:
             The plan, with durations and budgets as numbers.
@@ -54,7 +53,7 @@ class Running:
         from streamshed.engine.memory import within_memory
         from streamshed.plan.resolve import make_plan
 
-        return within_memory(make_plan(*with_table(self._spec, schemas)))
+        return within_memory(make_plan(*with_table(self._spec, _named_schemas(schemas))))
 
     def explain(
         self, data: Any = None, /, *more: Any, shards: int = 1, **streams: Any
@@ -108,6 +107,18 @@ class Running:
             shards: The number of shards, 1 by default. Each runs in its own thread with its part of
                 the budget, and makes the results that a shard makes on Spark.
             streams: Or the input of each stream.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> views = pa.table({"ad": [7, 8], "ts": [0, 5]})
+            >>> clicks = pa.table({"ad": [8], "ts": [20]})
+            >>> joined = join("views", "clicks").on("ad").within(60, time="ts")
+            >>> result = joined.replay(views=views, clicks=clicks)
+            >>> result.table.to_pylist()
+            [{'views': {'ad': 8, 'ts': 5}, 'clicks': {'ad': 8, 'ts': 20}, 'time': 20}]
+            >>> result.ledger.streams["views"].stored
+            2
         """
         given = named_inputs(self._spec, data, more, streams, "replay")
         runtime = importlib.import_module("streamshed.replay")
@@ -133,6 +144,15 @@ class Running:
             order: The order of the rows of tables and frames; see `replay`.
             shards: The number of shards; see `replay`.
             streams: Or the input of each stream.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> rows = pa.table({"k": [1, 2, 1], "ts": [0, 5, 9]})
+            >>> joined = join("a", "b").on("k").within(5, time="ts")
+            >>> batches = joined.replay_batches(a=rows.to_reader(), b=rows.to_reader())
+            >>> sum(batch.num_rows for batch in batches), batches.ledger.results
+            (3, 3)
         """
         given = named_inputs(self._spec, data, more, streams, "replay_batches")
         runtime = importlib.import_module("streamshed.replay")
@@ -156,6 +176,14 @@ class Running:
             order: The order of the rows of tables and frames; see `replay`.
             shards: The number of shards; see `replay`.
             streams: Or the input of each stream.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> rows = pa.table({"k": [1, 2, 1], "ts": [0, 5, 9]})
+            >>> ledger = join("a", "b").on("k").within(5, time="ts").count(a=rows, b=rows)
+            >>> ledger.results, ledger.streams["a"].arrived
+            (3, 3)
         """
         given = named_inputs(self._spec, data, more, streams, "count")
         runtime = importlib.import_module("streamshed.replay")
@@ -234,9 +262,8 @@ class Running:
             ...     session.push(clicks=pa.table({"ad": [8], "ts": [20]})).to_pylist()
             [{'clicks': {'ts': 20}, 'time': 20}]
         """
-        given = schemas if isinstance(schemas, Mapping) else {"input": schemas}
         session: Session = importlib.import_module("streamshed.session").Session(
-            *with_table(self._spec, given), state
+            *with_table(self._spec, _named_schemas(schemas)), state
         )
         return session
 
@@ -274,6 +301,11 @@ class Running:
             *with_table(self._spec, given), shards, late_to, rates, resume
         )
         return frame
+
+
+def _named_schemas(schemas: Mapping[str, pa.Schema] | pa.Schema) -> Mapping[str, pa.Schema]:
+    """The schemas by stream; a single one is that of the one input, with `join(by=...)`."""
+    return schemas if isinstance(schemas, Mapping) else {"input": schemas}
 
 
 def named_inputs(

@@ -98,6 +98,17 @@ class Session:
                 in the input), like a micro-batch of Spark; `"arrival"` takes the rows of a stream
                 as they stand, so that rows may be late within one call.
             streams: Or the rows of each stream; streams without new rows may be left out.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> joined = join("views", "clicks").on("ad").within(60, time="ts").keep(rows=1000)
+            >>> rows = pa.table({"ad": [7, 8], "ts": [100, 5]})
+            >>> with joined.open({"views": rows.schema, "clicks": rows.schema}) as session:
+            ...     made = session.push(views=rows, clicks=rows)
+            ...     late = session.push(views=rows.slice(1), clicks=rows.slice(1)), session.late
+            >>> made["time"].to_pylist(), late[1]["views"]["ts"].to_pylist()
+            ([5, 100], [5])
         """
         self._running()
         check_order(order, "push")
@@ -116,7 +127,18 @@ class Session:
         return self._results(operator, operator.process(merged(parts)))
 
     def finish(self) -> pa.Table:
-        """End the input, and return results that still wait: on disk (`spill`), or unmatched."""
+        """End the input, and return results that still wait: on disk (`spill`), or unmatched.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from streamshed import join
+            >>> joined = join("views", "clicks").on("ad").within(60, time="ts").unmatched("views")
+            >>> rows = pa.table({"ad": [7], "ts": [100]})
+            >>> with joined.open({"views": rows.schema, "clicks": rows.schema}) as session:
+            ...     made = session.push(views=rows)
+            ...     session.finish().select(["views", "clicks"]).to_pylist()
+            [{'views': {'ad': 7, 'ts': 100}, 'clicks': None}]
+        """
         operator = self._running()
         made = self._results(operator, operator.finish())
         self._referred = False

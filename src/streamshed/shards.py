@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from streamshed.engine.accounts import estimates
 from streamshed.engine.budget_parts import Counted, count_rows
+from streamshed.engine.encoding import key_hash, times_of
 from streamshed.engine.feeds import Aligned
-from streamshed.engine.ingest import EncodedRows, Ingest, InputRows, key_hash, times_of
+from streamshed.engine.ingest import EncodedRows, Ingest, InputRows
 from streamshed.kernels.hashing import secret_of
 from streamshed.kernels.merge import order_by_shard
 from streamshed.ledger import Ledger, StreamLedger

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamshed.database import Postgres
-from streamshed.errors import InputError, SpecError
+from streamshed.errors import InputError, SpecError, listed
 
 _BATCH = 1 << 16
 
@@ -39,6 +39,12 @@ class Source:
     def of(self, schema: pa.Schema) -> Source:
         """The same input with some of its columns only."""
         return replace(self, schema=schema)
+
+    def kept(self) -> Source:
+        """The same input, to be read several times: one that can be read once is held in memory."""
+        if self.rows is not None:
+            return self
+        return _whole(self.name, pa.Table.from_batches(self.batches(), self.schema))
 
 
 def open_source(name: str, data: Any, what: str = "stream") -> Source:
@@ -106,8 +112,9 @@ def _is_of_spark(data: Any) -> bool:
 def check_order(order: object, method: str) -> None:
     """Refuse an order of rows that there is not."""
     if order not in ("time", "arrival"):
+        said = repr(order) if isinstance(order, str) else f"a {type(order).__name__}"
         raise SpecError(
-            f"{method}(): `order` is {order!r}; give 'time' or 'arrival'. If a stream is named so, "
+            f"{method}(): `order` is {said}; give 'time' or 'arrival'. If a stream is named so, "
             f"give the inputs in a mapping, as in {method}({{'order': …}})"
         )
 
@@ -136,6 +143,9 @@ def _without_views(column: pa.Field) -> pa.Field:
         kind = pa.large_string()
     elif pa.types.is_binary_view(kind):
         kind = pa.large_binary()
+    elif pa.types.is_dictionary(kind):
+        values = _without_views(pa.field("", kind.value_type)).type
+        kind = pa.dictionary(kind.index_type, values, kind.ordered)
     elif pa.types.is_struct(kind):
         kind = pa.struct([_without_views(part) for part in kind])
     elif pa.types.is_map(kind):
@@ -157,23 +167,19 @@ def _opened(name: str, data: Any) -> Source:
     if isinstance(data, Postgres):
         return _whole(name, data.rows(name)) if data.version is None else _growing(name, data)
     if isinstance(data, (str, Path)):
+        if "://" in str(data):
+            raise InputError(
+                f"{name}: {str(data)!r} is a URI, and a path must be one of this machine; read it"
+                " with pyarrow.dataset or DuckDB, and give the reader or the relation"
+            )
         return _parquet(name, Path(data))
     if isinstance(data, pa.RecordBatchReader):
         return _streamed(name, data.schema, data)
-    kind = type(data).__module__.partition(".")[0]
-    if kind == "pandas":
-        return _whole(name, pa.Table.from_pandas(data, preserve_index=False))
     if _is_of_spark(data):
         return _whole(name, _collected(name, data))
-    if kind == "polars" and hasattr(data, "collect"):
-        data = data.collect()
-    if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
-        # Frames are in memory anyway, and a connection of DuckDB has one open result at a time:
-        # two of its relations cannot be read side by side.
-        if kind == "polars" or "duckdb" in kind:
-            return _whole(name, reader.read_all())
-        return _streamed(name, reader.schema, reader)
+    kind = type(data).__module__.partition(".")[0]
+    if kind in ("pandas", "polars") or hasattr(data, "__arrow_c_stream__"):
+        return _framed(name, kind, data)
     if isinstance(data, Mapping):
         raise InputError(
             f"{name}: a {type(data).__name__} cannot be read; make a table of it, as in"
@@ -186,6 +192,27 @@ def _opened(name: str, data: Any) -> Source:
         " a pandas, Polars or Spark frame, a DuckDB relation, the path of a Parquet file, or an"
         " iterator of record batches"
     )
+
+
+def _framed(name: str, kind: str, frame: Any) -> Source:
+    """What another library has in memory, or computes when it is asked."""
+    try:
+        if kind == "pandas":
+            return _whole(name, pa.Table.from_pandas(frame, preserve_index=False))
+        if kind == "polars" and hasattr(frame, "collect"):
+            frame = frame.collect()
+        reader = pa.RecordBatchReader.from_stream(frame)
+        # Frames are in memory anyway, and a connection of DuckDB has one open result at a time:
+        # two of its relations cannot be read side by side.
+        if kind == "polars" or "duckdb" in kind:
+            return _whole(name, reader.read_all())
+    except Exception as error:  # each library has errors of its own
+        raise InputError(
+            f"{name}: the {type(frame).__name__} of {kind} cannot be read as an Arrow table"
+            f" ({' '.join(str(error).split())}); give a frame with one type and one name for each"
+            " column"
+        ) from error
+    return _streamed(name, reader.schema, reader)
 
 
 def spark_schema(frame: Any) -> pa.Schema:
@@ -224,28 +251,48 @@ def _whole(name: str, table: pa.Table) -> Source:
 def _parquet(name: str, path: Path) -> Source:
     import pyarrow.parquet as pq
 
-    def opened(file: Path) -> Any:
+    files = parquet_files(name, path)
+    schemas, rows = [], 0
+    for file in files:
         try:
-            return pq.ParquetFile(file)
+            with pq.ParquetFile(file) as opened:  # an archive may have more files than can be open
+                schemas.append(opened.schema_arrow)
+                rows += opened.metadata.num_rows
         except (OSError, pa.ArrowInvalid) as error:
             raise InputError(
                 f"{name}: {str(file)!r} cannot be read as a Parquet file ({error}); check the"
                 " path, or read the data yourself and give an Arrow table"
             ) from error
 
-    files = [opened(file) for file in parquet_files(name, path)]
-    schema = files[0].schema_arrow
-
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        wanted = pa.schema([schema.field(column) for column in columns])
+        wanted = pa.schema([schemas[0].field(column) for column in columns])
+        for file, schema in zip(files, schemas, strict=True):
+            _check_columns(name, wanted, files[0], schema, file)
         for file in files:
-            for batch in file.iter_batches(_BATCH, columns=columns):
-                # A name before a dot stands for all that begins with it, and the order is the
-                # file's.
-                found = batch.select(columns)
-                yield found if len(files) == 1 else _checked(name, wanted, found)
+            with pq.ParquetFile(file) as opened:
+                for batch in opened.iter_batches(_BATCH, columns=columns):
+                    # A name before a dot stands for all that begins with it, and the order is the
+                    # file's.
+                    found = [batch.column(column) for column in columns]
+                    yield pa.RecordBatch.from_arrays(found, schema=wanted)
 
-    return Source(name, schema, read, False, sum(file.metadata.num_rows for file in files))
+    return Source(name, schemas[0], read, False, rows)
+
+
+def _check_columns(name: str, wanted: pa.Schema, first: Path, found: pa.Schema, file: Path) -> None:
+    """Refuse a file that lacks columns of the first one, or has other types."""
+    for column in wanted:
+        if column.name not in found.names:
+            raise InputError(
+                f"{name}: {str(file)!r} has no column {column.name!r}, which {str(first)!r} has;"
+                f" its columns are {listed(found.names)}. Give files with the same columns"
+            )
+        kind = found.field(column.name).type
+        if kind != column.type:
+            raise InputError(
+                f"{name}: column {column.name!r} is of type {kind} in {str(file)!r}, but of type"
+                f" {column.type} in {str(first)!r}; write both with the same type"
+            )
 
 
 def parquet_files(name: str, path: Path) -> list[Path]:

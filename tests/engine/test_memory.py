@@ -222,7 +222,8 @@ def test_rows_are_as_large_as_arrow_says(data: st.DataObject) -> None:
     texts = st.lists(st.none() | st.text(max_size=20), min_size=1, max_size=30)
     values = data.draw(texts)
     column = pa.array(values, pa.string())
-    nested = pa.array([None if v is None else [{"n": 1, "s": v}] * (len(v) % 3) for v in values])
+    lists = [None if v is None else [{"n": 1, "s": v}] * (len(v) % 3) for v in values]
+    nested = pa.list_(pa.struct([("n", pa.int64()), ("s", pa.string())]))
     columns = {
         "text": column,
         "large": column.cast(pa.large_string()),
@@ -231,7 +232,8 @@ def test_rows_are_as_large_as_arrow_says(data: st.DataObject) -> None:
         "flag": pa.array([v is None for v in values]),
         "number": pa.array([None if v is None else len(v) for v in values], pa.int16()),
         "fixed": pa.array([[1.0, 2.0]] * len(values), pa.list_(pa.float32(), 2)),
-        "nested": nested,
+        "nested": pa.array(lists, nested),
+        "view": pa.array(lists, pa.list_view(nested.value_type)),
         "nothing": pa.nulls(len(values)),
         "decimal": pa.array([1] * len(values)).cast(pa.decimal128(20, 0)),
     }

@@ -393,7 +393,8 @@ def test_what_takes_long_to_compile_is_said_once(folder, monkeypatch, caplog):
         fresh()(VALUES)
         fresh()(VALUES.astype(float))
     assert [record.message for record in caplog.records] == [
-        f"no compiled kernels for a test were found; compiling them: once; kept in {folder}"
+        "compiling kernels (a test), which takes some seconds; later processes load them from "
+        f"{folder}"
     ]
 
 

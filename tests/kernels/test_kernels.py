@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from oracles import rules
 from streamshed import join
 from streamshed.engine.build import build_operator
-from streamshed.engine.ingest import key_hash
+from streamshed.engine.encoding import key_hash
 from streamshed.kernels import hooks
 from streamshed.kernels.compiling import compiled_for, driver, implements, loop
 from streamshed.kernels.core import KEYS_USED, NONE, ROW, Core

@@ -9,7 +9,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from streamshed.engine.ingest import key_hash
+from streamshed.engine.encoding import key_hash
 from streamshed.kernels.hashing import secret_of
 
 from .rows import Key, Stream, Workload, Worth

@@ -130,12 +130,32 @@ def test_a_sample_of_keys_tells_the_same(tuned):
         ({"recall": 1.5}, "`recall` is 1.5; give a number from 0 to 1"),
         ({"recall": 1}, "`recall` is 1; give a number between 0 and 1"),
         ({"policies": ["rando"]}, "no policy 'rando': did you mean 'random'"),
+        ({"policies": "random"}, "`policies` is 'random'; give a list of names"),
+        ({"policies": []}, r"`policies` is \[\]; give a list of names"),
         ({"budgets": [0]}, "the budget is 0; give a whole number, 1 or more"),
+        ({"budgets": 50}, "`budgets` is 50; give a list of numbers of rows"),
+        ({"budgets": []}, r"`budgets` is \[\]; give a list of numbers of rows"),
     ],
 )
 def test_what_tuning_refuses(arguments, says):
     with pytest.raises(ss.SpecError, match=says):
         SAID.tune(archive(300, 1), **{"policies": ["random"], **arguments})
+
+
+def test_times_that_are_compared_with_other_columns_stay_what_they_are():
+    clicks = archive(2_000, 3)["a"]
+    orders = pa.table({"ts": pa.compute.add(clicks["ts"], 20), "seen": clicks["ts"]})
+    said = ss.join("clicks", "orders").on("clicks.ts = orders.seen").within(50, time="ts")
+    given = {"clicks": clicks, "orders": orders}
+    tried = {"recall": 0.5, "policies": ["oldest"], "budgets": [20, 40]}
+    assert said.tune(given, **tried).results == said.count(given).results
+
+
+def test_no_row_of_a_reader_is_lost():
+    given = archive(2_000, 3)
+    readers = {name: table.to_reader(max_chunksize=100) for name, table in given.items()}
+    said = {"recall": 0.5, "policies": ["oldest"], "budgets": [100, 300]}
+    assert SAID.tune(readers, **said).results == SAID.count(given).results
 
 
 def test_an_archive_without_results_or_rows_is_refused():

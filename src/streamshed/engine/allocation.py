@@ -87,7 +87,7 @@ def empty_core(plan: Plan, shape: Shape, memory: Memory, prefix: str) -> Core:
         ahead=BOUNDLESS if plan.ahead is None else min(plan.ahead, BOUNDLESS),
         clock_max=plan.clock == "max",
         timed=timed,
-        lazy=plan.by_whole_keys and not plan.bounded and plan.spill is None,
+        lazy=plan.by_whole_keys and not plan.bounded and plan.memory is None,
         seed=np.uint64(plan.seed),
         lanes=shape.lanes,
         sweeps=shape.sweeps,

@@ -11,6 +11,7 @@ from streamshed.engine.bulk.by_equalities import GraphBulk
 from streamshed.engine.bulk.by_key import KeyBulk
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.gate.spill import DiskSpill
+from streamshed.engine.gate.spill_router import SHARED_BITS
 from streamshed.engine.ingest import Ingest
 from streamshed.engine.match.attribute_matcher import AttributeMatcher
 from streamshed.engine.match.condition_matcher import ConditionMatcher
@@ -50,7 +51,10 @@ def build_operator(plan: Plan, whole: bool = True, memory: Memory | None = None)
     visitor.throttle, visitor.warmed = join.throttle, join.warmed
     if join.loss is not None:
         join.loss = LossEstimator(plan, join.shape, memory)  # as large as the budgets allow
-    join.spill = DiskSpill(plan, plan.spill, join, visitor)
+    bulk = None
+    if join.loss is None and joins_at_once(replace(plan.unbounded, spill=None)):
+        bulk = KeyBulk(visitor, threads=1, shared=SHARED_BITS)
+    join.spill = DiskSpill(plan, plan.spill, join, visitor, bulk)
     return join
 
 

@@ -118,7 +118,7 @@ class Head:
         except _UNREADABLE as error:
             raise StateError(
                 f"these {len(data):,} bytes are not a complete state of a join ({error}); give all"
-                " the bytes that to_bytes wrote, or start anew"
+                " the bytes of the snapshot, or start anew"
             ) from error
         if version != VERSION:
             raise StateError(
@@ -162,7 +162,7 @@ class Snapshot:
         except _UNREADABLE as error:
             raise StateError(
                 f"these {len(data):,} bytes are not a complete snapshot ({error}); give all the"
-                " bytes that to_bytes wrote, or start anew"
+                " bytes of the snapshot, or start anew"
             ) from error
         snapshot = cls(Head.from_bytes(head))
         for name, part in parts.items():

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from streamshed.columns import no_rows
 from streamshed.engine.batch import NO_NUMBERS
-from streamshed.engine.ingest import InputRows, times_of
+from streamshed.engine.encoding import times_of
+from streamshed.engine.ingest import InputRows, newest_time
 from streamshed.engine.operator import Operator
 from streamshed.kernels.core import NEVER
 from streamshed.kernels.merge import running_maximum
@@ -133,7 +134,7 @@ class Aligned(NamedTuple):
 
     rows: pa.RecordBatch
     newest: int
-    """The newest time of the rows, `NEVER` if there are none."""
+    """The newest time of those of the rows that are not filtered, `NEVER` if there are none."""
     place: int | None
     """Where the payload keeps the first of them, if it does already."""
 
@@ -157,8 +158,8 @@ class PlainFeed(Feed[Aligned]):
 
     def take(self, size: int) -> Aligned:
         """The first rows."""
-        newest = int(self.arrival_times[size - 1]) if size else NEVER
-        return Aligned(self.rows.slice(0, size), newest, self.place)
+        rows = self.rows.slice(0, size)
+        return Aligned(rows, newest_time(self._plan, self.position, rows), self.place)
 
 
 def in_step(

@@ -21,23 +21,23 @@ from streamshed.engine.batch import (
     UNWEIGHTED,
     Batch,
 )
+from streamshed.engine.encoding import (
+    FARTHEST,
+    either,
+    key_hash,
+    mask_of,
+    order_key,
+    plain_values,
+    times_of,
+)
 from streamshed.engine.match.comparison_columns import Compared
 from streamshed.engine.match.probe_order import lookup_sets, most_attributes, own_attributes
 from streamshed.engine.row_sizes import payload_bytes
 from streamshed.errors import InputError, listed
 from streamshed.kernels.core import NEVER
-from streamshed.kernels.hashing import (
-    Secret,
-    append_words,
-    fold_hashes,
-    hash_strings,
-    hash_words,
-)
+from streamshed.kernels.hashing import Secret, fold_hashes
 from streamshed.kernels.merge import Runs, merge_rows, race_of, running_maximum
 from streamshed.plan.plan import Plan, StreamPlan
-
-FARTHEST = 2**61
-"""Times beyond this would overflow when they are compared."""
 
 
 class InputRows(NamedTuple):
@@ -186,23 +186,23 @@ class Ingest:
             hashed, hashes, no_key = self._attributes(position, rows)
         else:
             hashed, no_key = self._keys(stream, stream.key, stream.key_types, rows)
-        null = _either(no_time, no_key)
+        null = either(no_time, no_key)
         worth = NO_NUMBERS
         if stream.worth is not None:
-            worth = _order_key(_plain(rows.column(stream.worth)), self._common_worth())
+            worth = order_key(plain_values(rows.column(stream.worth)), self._common_worth())
         importance = UNWEIGHTED
         if stream.weight is not None:
             importance, no_importance = _importances(stream, rows)
-            null = _either(null, no_importance)
+            null = either(null, no_importance)
         values = NO_VALUES
         if stream.compared:
             values, missing = self.compared.read(stream, rows, self.rows_seen[position])
-            null = _either(null, missing)
+            null = either(null, missing)
         names = None
         if self.plan.by is not None:
-            names = _plain(rows.column(self.plan.by))
+            names = plain_values(rows.column(self.plan.by))
             if names.null_count:
-                null = _either(null, _mask(names.is_null()))
+                null = either(null, mask_of(names.is_null()))
         size = NO_NUMBERS
         if self.plan.memory is not None:
             size = self.plan.memory.each + payload_bytes(rows.select(stream.schema.names))
@@ -272,9 +272,9 @@ class Ingest:
             place = own.index(number)
             key, kind = [stream.key[column]], [stream.key_types[column]]
             values, null = self._keys(stream, key, kind, rows)
-            unfit = _either(unfit, null)
+            unfit = either(unfit, null)
             if number in stream.attributes[:column]:
-                unfit = _either(unfit, hashes[:, place] != values)
+                unfit = either(unfit, hashes[:, place] != values)
             hashes[:, place] = values
         first = self.sets[position][0]
         hashed = hashes[:, own.index(first[0])].copy()
@@ -299,7 +299,7 @@ def _importances(
     stream: StreamPlan, rows: pa.RecordBatch
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """How important rows are, and of which that is not known (empty if of all)."""
-    column = _plain(rows.column(stream.weight)).cast(pa.float64())
+    column = plain_values(rows.column(stream.weight)).cast(pa.float64(), safe=False)
     values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
     unknown = np.isnan(values)
     wrong = (values < 0) | (values == np.inf)
@@ -309,137 +309,6 @@ def _importances(
             f" {values[wrong][0]} of a row is not a number of 0 or more; make it one"
         )
     return values, unknown if unknown.any() else NO_FLAGS
-
-
-def times_of(
-    column: pa.Array, kind: pa.DataType, where: str
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The times in a column, and which are null (empty if none).
-
-    Args:
-        column: the times.
-        kind: the type in which times are compared.
-        where: the column, as it shall stand in a message.
-    """
-    plain = _plain(column)
-    null = _mask(plain.is_null()) if plain.null_count else NO_FLAGS
-    try:
-        times = _words(plain.cast(options=_to_coarser(kind)), 0)
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"{where}: a time cannot be read ({error}); use times that fit {kind}"
-        ) from error
-    if times.size and (times.min() < -FARTHEST or times.max() > FARTHEST):
-        worst = times[np.argmax(np.abs(times.astype(np.float64)))]
-        raise InputError(f"{where}: the time {worst} is beyond ±2^61; use a coarser unit")
-    return times, null
-
-
-def key_hash(
-    rows: pa.RecordBatch, columns: Sequence[str], types: Sequence[pa.DataType], secret: Secret
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """The hash of each row's key, and which keys are null (empty if none)."""
-    hashed: npt.NDArray[np.uint64] | None = None
-    null = NO_FLAGS
-    for name, kind in zip(columns, types, strict=True):
-        column = _plain(rows.column(name)).cast(kind)
-        if column.null_count:
-            null = _either(null, _mask(column.is_null()))
-        for words, are_hashes in _key_words(column, secret):
-            if hashed is None:
-                hashed = words if are_hashes else hash_words(words, secret)
-            else:
-                append_words(hashed, words, secret)
-    return np.zeros(rows.num_rows, np.uint64) if hashed is None else hashed, null
-
-
-def needs_check(types: Sequence[pa.DataType]) -> bool:
-    """Whether different keys could have equal hashes: not if a key is a single word, or none."""
-    if not types:
-        return False
-    return len(types) > 1 or not _fixed(types[0]) or types[0].bit_width > 64
-
-
-def _fixed(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-    )
-
-
-def _key_words(column: pa.Array, secret: Secret) -> list[tuple[npt.NDArray[np.uint64], bool]]:
-    """A key column as one or more columns of 64-bit words, and whether these are hashes already."""
-    kind = column.type
-    if pa.types.is_decimal(kind):
-        words = np.frombuffer(column.buffers()[1], np.uint64)
-        wide = kind.bit_width // 64
-        used = words[column.offset * wide : (column.offset + len(column)) * wide]
-        return [(np.ascontiguousarray(used[word::wide]), False) for word in range(wide)]
-    if _fixed(kind):
-        return [(_words(column, 0).view(np.uint64), False)]
-    large = column.cast(pa.large_binary())
-    _, offsets, data = large.buffers()
-    positions = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
-    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return [(hash_strings(positions, content, secret), True)]
-
-
-def _words(column: pa.Array, null: int) -> npt.NDArray[np.int64]:
-    """A fixed-width column as 64-bit integers."""
-    if pa.types.is_timestamp(column.type) or pa.types.is_date64(column.type):
-        column = column.view(pa.int64())
-    elif pa.types.is_date32(column.type):
-        column = column.view(pa.int32())
-    elif pa.types.is_uint64(column.type):
-        column = column.view(pa.int64())
-    if column.null_count:
-        column = column.fill_null(bool(null) if pa.types.is_boolean(column.type) else null)
-    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
-
-
-def _order_key(column: pa.Array, common: pa.DataType | None) -> npt.NDArray[np.int64]:
-    """Integers in the order of the column's values, null and NaN below all."""
-    order: npt.NDArray[np.int64]
-    if common is not None:
-        zone = column.type.tz if pa.types.is_timestamp(column.type) else None
-        kind = pa.timestamp(common.unit, zone) if pa.types.is_timestamp(common) else common
-        column = column.cast(kind, safe=False)
-    if pa.types.is_decimal(column.type) or pa.types.is_floating(column.type):
-        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False).copy()
-        values[np.isnan(values)] = -np.inf
-        values += 0.0  # one zero only
-        bits = values.view(np.int64)
-        order = np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
-    elif pa.types.is_uint64(column.type):
-        order = _words(column, 0) ^ np.int64(-(2**63))
-    else:
-        order = _words(column, 0)
-    if column.null_count:
-        order = np.where(_mask(column.is_null()), np.iinfo(np.int64).min, order)
-    return order
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """The values themselves: a dictionary may hold a null, which its indices do not show."""
-    return column.cast(plain_type(column.type))
-
-
-def _to_coarser(kind: pa.DataType) -> pc.CastOptions:
-    """A cast that may drop fractions of a unit of time, but no more."""
-    return pc.CastOptions(target_type=kind, allow_time_truncate=True)
-
-
-def _mask(flags: pa.Array) -> npt.NDArray[np.bool_]:
-    return flags.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def _either(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    if one.size and other.size:
-        return one | other
-    return one if one.size else other
 
 
 def merged(
@@ -562,18 +431,18 @@ def _or_none(mask: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
 def newest_time(plan: Plan, position: int, rows: pa.RecordBatch) -> int:
     """The newest time of rows of an input that can take part in the join; NEVER if there is none.
 
-    As the clock knows it: rows without a time, a key or a stream do not move it.
+    As the clock knows it: rows that are filtered for what they lack do not move it.
     """
     stream = plan.streams[position]
     if stream.time is None or rows.num_rows == 0:
         return NEVER
-    needed = [rows.column(name) for name in (*stream.key, *stream.compared)]
-    if plan.by is not None:
-        needed.append(rows.column(plan.by))
-    time = rows.column(stream.time)
-    for column in needed:
-        if column.null_count:
-            time = pc.if_else(column.is_valid(), time, pa.scalar(None, time.type))
+    needed = [*stream.key, *stream.compared, *(name for name in (plan.by, stream.weight) if name)]
+    time = plain_values(rows.column(stream.time))
+    for name in needed:
+        column = plain_values(rows.column(name))
+        unknown = column.is_null(nan_is_null=name == stream.weight)
+        if pc.any(unknown).as_py():
+            time = pc.if_else(unknown, pa.scalar(None, time.type), time)
     newest = pc.max(time)
     if not newest.is_valid:
         return NEVER

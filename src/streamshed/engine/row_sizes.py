@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 Sizes = Any
@@ -36,6 +37,8 @@ def fixed_bits(kind: pa.DataType) -> int:
         return fixed_bits(kind.storage_type)
     if kinds.is_null(kind):
         return 0
+    if kinds.is_list_view(kind) or kinds.is_large_list_view(kind):  # an offset, and a length
+        return 1 + (64 if kinds.is_list_view(kind) else 128)
     try:
         return 1 + int(kind.bit_width)
     except ValueError:  # of varying width, found by offsets
@@ -69,7 +72,8 @@ def _bits_of(column: pa.Array) -> Sizes:
     if isinstance(column, pa.ExtensionArray):
         return _bits_of(column.storage)
     if kinds.is_list_view(kind) or kinds.is_large_list_view(kind):
-        return _bits_of(column.cast(pa.large_list(kind.value_type)))
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        return fixed_bits(kind) + _in_lists(column.flatten(), np.cumsum([0, *lengths]))
     if kinds.is_struct(kind):
         return 1 + sum(_bits_of(child) for child in column.flatten())
     if kinds.is_dictionary(kind):
@@ -82,9 +86,7 @@ def _bits_of(column: pa.Array) -> Sizes:
         inner = np.broadcast_to(_bits_of(child), len(column) * size)
         return 1 + inner.reshape(len(column), size).sum(axis=1)
     if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_map(kind):
-        inner = np.broadcast_to(_bits_of(column.values), len(column.values))
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(inner)])
-        return fixed_bits(kind) + np.diff(before[column.offsets.to_numpy()])
+        return fixed_bits(kind) + _in_lists(column.values, column.offsets.to_numpy())
     if kinds.is_string(kind) or kinds.is_binary(kind) or _is_large(kind):
         width = np.int64 if _is_large(kind) else np.int32
         offsets = column.buffers()[1]
@@ -93,3 +95,10 @@ def _bits_of(column: pa.Array) -> Sizes:
         ends = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1]
         return fixed_bits(kind) + 8 * np.diff(ends.astype(np.int64))
     return fixed_bits(kind)
+
+
+def _in_lists(values: pa.Array, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The bits of the elements of each list, given where the lists begin and end."""
+    inner = np.broadcast_to(_bits_of(values), len(values))
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(inner)])
+    return np.diff(before[offsets])

@@ -367,8 +367,10 @@ class _Notice(event.Listener):  # type: ignore[misc]
         if not self.said:
             self.said = True
             folder = writable_folder()
-            where = f"once; kept in {folder}" if folder else "for this process alone"
-            _log.warning("no compiled kernels for %s were found; compiling them: %s", what, where)
+            later = f"load them from {folder}" if folder else "compile them again"
+            _log.warning(
+                "compiling kernels (%s), which takes some seconds; later processes %s", what, later
+            )
 
 
 def _purpose(function: Callable[..., Any], kinds: Iterable[Any]) -> str:

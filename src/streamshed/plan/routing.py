@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from streamshed.arguments import integer
 from streamshed.conditions import Near
 from streamshed.errors import InputError, SpecError
 from streamshed.plan.plan import Plan, RelationPlan
+
+MOST_SHARDS = 1_024
+"""Shards of a join; each has threads and tables of its own."""
 
 
 def axes_of(plan: Plan) -> list[Sequence[int]]:
@@ -36,8 +40,9 @@ def check_shards(plan: Plan, shards: int | None) -> None:
     """Refuse a number of shards into which a join cannot be divided."""
     if shards is None:
         return
-    if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
-        raise SpecError(f"shards is {shards!r}; give a whole number of at least 1")
+    number = integer(shards)
+    if number is None or not 0 < number <= MOST_SHARDS:
+        raise SpecError(f"shards is {shards!r}; give a whole number from 1 to {MOST_SHARDS:,}")
     if shards > 1 and any(stream.last is not None for stream in plan.streams):
         raise SpecError(
             f"shards is {shards}, but .last(…) counts the rows of a whole stream, which no single"

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamshed.columns import no_rows
-from streamshed.engine.ingest import times_of
+from streamshed.engine.encoding import times_of
 from streamshed.errors import InputError
 from streamshed.plan.plan import Plan
 from streamshed.relations import Relation

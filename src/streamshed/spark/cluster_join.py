@@ -19,7 +19,8 @@ from pyspark.sql import functions as f
 
 from streamshed import columns
 from streamshed.engine.checkpoint import from_ipc
-from streamshed.engine.ingest import InputRows, key_hash, merged, times_of
+from streamshed.engine.encoding import key_hash, times_of
+from streamshed.engine.ingest import InputRows, merged
 from streamshed.engine.observe.estimator import is_estimated
 from streamshed.engine.operator import Operator
 from streamshed.engine.results import result_schema

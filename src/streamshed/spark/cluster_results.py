@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamshed.engine.batch import UNWEIGHTED
 from streamshed.engine.blocks import Block
-from streamshed.engine.ingest import key_hash, times_of
+from streamshed.engine.encoding import key_hash, times_of
 from streamshed.engine.payload import Payload
 from streamshed.engine.results import NO_UPDATES, build_results
 from streamshed.errors import InputError

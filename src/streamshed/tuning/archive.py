@@ -83,7 +83,7 @@ class Archive:
             said, throttled=None, queue_rows=None, speed=None, spilled=None, aggregation=None
         )
         spec = replace(spec, budget=None, policy=None)
-        _, sources = open_inputs(spec, data, order)
+        sources = [source.kept() for source in open_inputs(spec, data, order)[1]]
         firsts = [next(iter(source.batches()), None) for source in sources]
         sized = [rows for rows in firsts if rows is not None and rows.num_rows]
         if not sized:

@@ -59,7 +59,7 @@ def two_laps(spec: Spec, plan: Plan, tables: Mapping[str, pa.Table]) -> Laps | N
     It can if windows are shorter than it, so that no row meets itself, if nothing else of the join
     has times of its own, and if most rows have keys that come for a while only.
     """
-    if not _can_come_twice(plan, tables):
+    if not _can_come_twice(spec, plan, tables):
         return None
     rows = encoded(plan, tables)
     times = np.concatenate([own.time[_known(own)] for own in rows.values()])
@@ -108,13 +108,15 @@ def _batches(table: pa.Table) -> Sequence[pa.RecordBatch]:
     return table.to_batches() or [empty]
 
 
-def _can_come_twice(plan: Plan, tables: Mapping[str, pa.Table]) -> bool:
+def _can_come_twice(spec: Spec, plan: Plan, tables: Mapping[str, pa.Table]) -> bool:
     facts_have_times = plan.through is not None and not isinstance(plan.through.relation, Table)
     kind = plan.time_type
     if facts_have_times or not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind)):
         return False
     return all(
         stream.time is not None
+        # Times move on from lap to lap, and what they are compared with need not be a time.
+        and (has_key(spec) or stream.time not in (*stream.key, *stream.compared))
         and (stream.last is None or stream.last < tables[stream.name].num_rows)
         for stream in plan.streams
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from streamshed.errors import InputError, SpecError, listed
 from streamshed.join import Join
 from streamshed.plan.capabilities import POLICIES, kind_of
 from streamshed.policies import by_name
+from streamshed.progress import Advance, progress
 from streamshed.replay import Order
 from streamshed.running import with_table
 from streamshed.spec import Spec
@@ -55,27 +54,27 @@ def tune(
     if not 0 < wanted < 1:
         raise SpecError(f"{method}: `recall` is {recall!r}; give a number between 0 and 1")
     names = _checked_policies(spec, policies)
+    given = None if budgets is None else _checked_budgets(budgets)
     archive = Archive.read(spec, data, order, _part(sampled, f"{method}: `sampled`"))
     for name in ("exact", *names):
         archive.warm(None if name == "exact" else name)
     if sample is not None:
         archive = archive.sampled(_part(sample, f"{method}: `sample`"))
     else:
-        archive = archive.fitting(names[0], len(names) * len(budgets or _PARTS))
+        archive = archive.fitting(names[0], len(names) * len(given or _PARTS))
     archive = archive.doubled()
-    with _progress(1 + len(names) * len(budgets or _PARTS) + _REFINED) as advance:
+    with progress("tuning", 1 + len(names) * len(given or _PARTS) + _REFINED, "runs") as done:
         exact = archive.exact()
-        advance()
+        done(1)
         if exact.ledger.results == 0 or exact.made.sum() == 0:
             raise InputError(
                 f"{method}: the join makes no results on this archive, so that there is no recall "
                 "to tune; check its key and its windows, or give more data"
             )
         peak = math.ceil(exact.peak / archive.part)
-        tried = budgets or [max(1, round(part * exact.peak / archive.part)) for part in _PARTS]
-        sizes = [positive(rows, f"{method}: the budget") for rows in tried]
-        cells = list(_cells(archive, exact, names, sizes, advance))
-        best = _closest(archive, exact, cells, wanted, None if budgets else peak, advance)
+        sizes = given or [max(1, round(part * exact.peak / archive.part)) for part in _PARTS]
+        cells = list(_cells(archive, exact, names, sizes, done))
+        best = _closest(archive, exact, cells, wanted, None if given else peak, done)
     return _told(said, archive, exact, wanted, cells, best)
 
 
@@ -105,17 +104,30 @@ def _part(said: float, what: str) -> float:
     return part
 
 
+def _checked_budgets(budgets: Sequence[int]) -> list[int]:
+    given = _items(budgets, "tune(): `budgets`", "numbers of rows, as in budgets=[1000, 5000]")
+    return [positive(rows, "tune(): the budget") for rows in given]
+
+
+def _items(said: object, what: str, wanted: str) -> list[Any]:
+    items = [*said] if isinstance(said, Iterable) and not isinstance(said, str) else []
+    if not items:
+        raise SpecError(f"{what} is {said!r}; give a list of {wanted}")
+    return items
+
+
 def _checked_policies(spec: Spec, policies: Sequence[str] | None) -> list[str]:
     able = [name for name, no in POLICIES.items() if kind_of(spec) not in no]
     if policies is None:
         return [name for name in _TRIED if name in able][:_MOST]
-    for name in policies:
+    names = _items(policies, "tune(): `policies`", "names, as in policies=['density']")
+    for name in names:
         by_name(name)
         if name not in able:
             raise SpecError(
                 f"tune(): the policy {name!r} does not fit this join; use one of {listed(able)}"
             )
-    return list(dict.fromkeys(policies))
+    return list(dict.fromkeys(names))
 
 
 def _cells(
@@ -123,7 +135,7 @@ def _cells(
     exact: Run,
     policies: Sequence[str],
     budgets: Sequence[int],
-    done: Callable[[], None],
+    done: Advance,
 ) -> Iterator[Cell]:
     """Run the join for each policy and budget, as many side by side as there are cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -133,7 +145,7 @@ def _cells(
             for policy in policies
         ]
         for finished in as_completed(waiting):
-            done()
+            done(1)
             yield finished.result()
 
 
@@ -165,7 +177,7 @@ def _closest(
     cells: list[Cell],
     wanted: float,
     upto: int | None,
-    done: Callable[[], None],
+    done: Advance,
 ) -> Cell | None:
     """The policy that needs the fewest rows for the wanted recall, at the budget that it needs.
 
@@ -207,7 +219,7 @@ def _refine(
     policy: str,
     bracket: tuple[_Point, _Point],
     wanted: float,
-    done: Callable[[], None],
+    done: Advance,
 ) -> None:
     """Close in on the wanted recall from both sides.
 
@@ -222,7 +234,7 @@ def _refine(
         rows = min(max(_between((low, below), (high, above), wanted), low + 1), high - 1)
         found = _cell(archive, exact, policy, rows, _REPEATED)
         cells.append(found)
-        done()
+        done(1)
         if found.recall.value >= wanted:
             high, above = rows, found.recall.value
             near = above - wanted
@@ -239,17 +251,3 @@ def _between(low: _Point, high: _Point, wanted: float) -> int:
     rise = high[1] - low[1]
     part = (wanted - low[1]) / rise if rise > 0 else 1.0
     return math.ceil(low[0] + part * (high[0] - low[0]))
-
-
-@contextmanager
-def _progress(runs: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("tuning", total=runs)
-        yield lambda: bar.advance(task)

@@ -31,6 +31,7 @@ from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.gate import disk
 from streamshed.engine.gate.disk import Disk
+from streamshed.engine.gate.partitions import Partitions
 from streamshed.engine.gate.spill_router import AWAY
 from streamshed.engine.ingest import merged
 from streamshed.engine.operator import Operator
@@ -202,6 +203,41 @@ def test_larger_joins_are_what_duckdb_says(kind: str) -> None:
     assert ledger.spilled.revisited > 0
     assert ledger.spilled.results > 0
     assert ledger.spilled.written >= ledger.spilled.most_bytes > 0
+
+
+IN_ORDER = {
+    "complete": {},
+    "one key": {"keys": 1, "rows": 150, "window": ("time", 100), "keep_total": 10},
+    "rows of each": {"keep_total": None, "keep_rows": (45, 12, None)},
+    "windows of their own": {"window": [("time", 90), ("time", 6), ("time", 0)]},
+    "some out of order": {"disorder": 5, "span": 4000, "window": ("time", 400), "keys": 500},
+}
+
+
+@pytest.mark.parametrize("kind", IN_ORDER)
+def test_rows_from_disk_in_the_order_of_time_are_joined_at_once(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one by one: the same results, and the same accounts."""
+    workload = larger(**({"disorder": 0} | IN_ORDER[kind]))
+    visits = Counter[bool]()
+    arranged = Partitions.to_join_at_once
+
+    def noted(*arguments: object) -> object:
+        found = arranged(*arguments)
+        visits[found is not None] += 1
+        return found
+
+    monkeypatch.setattr(Partitions, "to_join_at_once", noted)
+    check_exact(workload)
+    at_once, ledger = replayed(workload)
+    assert visits[True] > 0
+    assert (visits[False] > 0) == (kind == "some out of order")
+    monkeypatch.setattr(Partitions, "to_join_at_once", lambda *arguments: None)
+    one_by_one, then = replayed(workload)
+    assert multiset(at_once) == multiset(one_by_one)
+    assert then.spilled == ledger.spilled
+    assert counts(then) == counts(ledger)
 
 
 @pytest.mark.parametrize("kind", ["complete", "rows of each", "told apart"])

@@ -316,10 +316,13 @@ def test_by_the_papers_rule_the_throttle_goes_by_rows_alone(begun: int, factor: 
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"comparisons_per_second": 0}, "`comparisons_per_second` is 0; give a number above 0"),
+        (
+            {"comparisons_per_second": 0},
+            "`comparisons_per_second` is 0; give a finite number above 0",
+        ),
         ({"part": "30 seconds"}, "cut into parts that are no longer than itself"),
         ({"part": "100 ms"}, "a window has 200 parts, more than 64; give a longer one"),
-        ({"boost": 1}, "`boost` is 1; give a number above 1"),
+        ({"boost": 1}, "`boost` is 1; give a finite number above 1"),
         ({"sample": 2}, "`sample` is 2; give a number from 0 to 1"),
         ({"buffer": 0}, "`buffer` is 0; give a whole number, 1 or more"),
         ({"every": "0 seconds"}, "`every` is 0; it must be greater than 0"),

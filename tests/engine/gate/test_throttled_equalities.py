@@ -290,7 +290,7 @@ def test_replay_has_nothing_to_keep_up_with() -> None:
         (lambda j: j.throttle(cpu=0.5, comparisons_per_second=5), "give exactly one of them"),
         (lambda j: j.throttle("keep up", cpu=0.5), "argument is 'keep up'.* give exactly one"),
         (lambda j: j.throttle("fast"), "'fast' is no throttle; say 'keep up', or name what is"),
-        (lambda j: j.throttle(cpu=0), "`cpu` is 0; give a number above 0"),
+        (lambda j: j.throttle(cpu=0), "`cpu` is 0; give a finite number above 0"),
         (lambda j: j.throttle(cpu=2), "`cpu` is 2.0; give a number from 0 to 1"),
     ],
 )

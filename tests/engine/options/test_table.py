@@ -43,6 +43,10 @@ def test_the_rows_of_a_table_match_at_any_time() -> None:
         ({"users": ss.table(USERS.select(["name"]))}, "(?s)'id'.*'name'"),
         ({"b": ss.table(USERS)}, "join the tables to one table first"),
         ({"guests": ss.table(USERS)}, "join the tables"),
+        (
+            {"users": ss.table(pa.table({"id": [1, None, None], "name": ["x", "y", "z"]}))},
+            "table 'users', column 'id': 2 of the rows have no key, first row 1; leave out",
+        ),
     ],
 )
 def test_a_table_that_does_not_fit_says_why(given: dict[str, Any], message: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,9 @@ from streamshed.engine.ingest import cut_in_time, runs_of
 from streamshed.kernels.core import RESULTS
 from streamshed.kernels.merge import race_of
 
+if TYPE_CHECKING:
+    from streamshed.engine.operator import Operator
+
 MOST_BITS = 5
 """There are at most so many parts, as a power of two: to write to more of them at a time takes five
 times as long, since a core knows the addresses of so many pages at once."""
@@ -44,7 +48,17 @@ Span = tuple[Group, npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class KeyBulk(Bulk):
-    """Joins rows by a shared key, many at once."""
+    """Joins rows by a shared key, many at once.
+
+    Args:
+        operator: the join, as for any join in bulk.
+        threads: how many work; by default one for each core.
+        shared: so many of the lowest bits of the hashes are alike in a part.
+    """
+
+    def __init__(self, operator: Operator, threads: int = 0, shared: int = 0) -> None:
+        super().__init__(operator, threads)
+        self.shared = shared
 
     def arrange(self, groups: list[Group]) -> Parts:
         """Put the rows into parts by the top bits of their hashes; in a part they keep order."""
@@ -99,7 +113,7 @@ class KeyBulk(Bulk):
 
     def _probe(self, parts: Parts, known: int) -> tuple[Probed, list[int]]:
         """What each row meets; and for each part how many of its rows complete results."""
-        size = parts.time.size
+        size = parts.rows.size
         probed = Probed(
             self.workspace.empty("before", size, np.int32),
             self.workspace.empty("newcomer", size, np.int32),
@@ -135,10 +149,11 @@ class KeyBulk(Bulk):
         words = self.workspace.empty(f"words of {worker}", (most + 1) * size, np.int32)
         whole = directory = self.workspace.empty(f"directory of {worker}", places, np.uint64)
         first, used = np.empty(self.windows.lengths.size, np.int64), np.zeros(1, np.int64)
+        shared = np.uint64(self.shared)
         for part in numbers:
             start, end = parts.starts[part], parts.starts[part + 1]
             for entries in (directory, whole):
-                table = Table(entries, words.view(np.uint64), words, size, first, used)
+                table = Table(entries, words.view(np.uint64), words, size, first, used, shared)
                 found = probe_part(
                     parts.keys, parts.rows, start, end, known, self.windows, table, probed
                 )

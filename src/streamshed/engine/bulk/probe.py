@@ -42,6 +42,7 @@ class Table(NamedTuple):
     key_words: int
     first: npt.NDArray[np.int64]  # by window: the oldest row within it
     used: npt.NDArray[np.int64]  # how many keys there are
+    shared: np.uint64  # so many of the lowest bits of the hashes are alike
 
 
 def directory_size(keys: int) -> int:
@@ -78,7 +79,7 @@ def probe_part(keys, rows, start, end, known, windows, table, probed):  # type: 
     table.used[0] = 0
     first = table.first
     first[:] = 0
-    # All rows of a part share the top bits of their hashes: places are found by lower ones.
+    # Rows of a part share the top bits of their hashes, or the lowest: places are found by others.
     last = table.directory.size - 1
     most = 2 * (last // 3) + 1
     everywhere = (_ONE << np.uint64(lanes)) - _ONE if lanes < 64 else ~_NOBODY
@@ -86,8 +87,8 @@ def probe_part(keys, rows, start, end, known, windows, table, probed):  # type: 
     for i in range(end - start):
         key, row = keys[start + i], rows[start + i]
         if i + AHEAD < end - start:
-            prefetch(table.directory, np.int64(keys[start + i + AHEAD].hash) & last)
-            nearer = np.int64(keys[start + i + NEARER].hash) & last
+            prefetch(table.directory, _place(table, keys[start + i + AHEAD].hash, last))
+            nearer = _place(table, keys[start + i + NEARER].hash, last)
             likely = np.int64(table.directory[nearer] & _LOWER)
             prefetch(table.words, max(0, likely - 1) * size)
         words = _key_number(table, key.hash, last, size) * size
@@ -114,9 +115,15 @@ def probe_part(keys, rows, start, end, known, windows, table, probed):  # type: 
 
 
 @kernel
+def _place(table, hashed, last):  # type: ignore[no-untyped-def]
+    """Where the key of a hash stands in the directory, unless others do."""
+    return np.int64(hashed >> table.shared) & last
+
+
+@kernel
 def _key_number(table, hashed, last, size):  # type: ignore[no-untyped-def]
     """The number of a key, which is entered if it is new."""
-    place = np.int64(hashed) & last
+    place = _place(table, hashed, last)
     upper = hashed & _UPPER
     while True:
         entry = table.directory[place]

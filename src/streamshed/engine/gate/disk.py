@@ -171,6 +171,7 @@ class Disk:
         try:
             with pa.OSFile(str(path), "wb") as sink:
                 write_ipc(sink, batch)
+                nbytes = sink.tell()
         except OSError as error:
             path.unlink(missing_ok=True)
             raise SpillError(
@@ -178,7 +179,7 @@ class Disk:
                 "make room there, name another folder, or keep more rows in memory with .keep()"
             ) from error
         self.next_file += 1
-        file = self.files[number] = DiskFile(self, number, path.stat().st_size)
+        file = self.files[number] = DiskFile(self, number, nbytes)
         file.mapped  # noqa: B018 - rows outlive the folder
         self.written += file.nbytes
         self.most = max(self.most, self.nbytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, UNWEIGHTED, Batch
+from streamshed.engine.bulk.bulk import Workspace
+from streamshed.engine.bulk.parts import PART_KEY, PART_ROW, Parts
 from streamshed.engine.checkpoint import Fetch
 from streamshed.engine.gate.disk import Disk, DiskFile
-from streamshed.engine.gate.spill_router import AWAY, FIRST, PARTITIONS, WAITING, read_back
+from streamshed.engine.gate.spill_router import (
+    AWAY,
+    FIRST,
+    PARTITIONS,
+    WAITING,
+    read_back,
+    read_into_part,
+)
 from streamshed.engine.payload import PLACE_BITS, Payload
+from streamshed.kernels.core import NEVER
 
 Flags = npt.NDArray[np.bool_]
 Records = npt.NDArray[Any]
 """What is known of rows: `AWAY`."""
+NO_STREAMS: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 BYTES = np.dtype((np.void, AWAY.itemsize))
 """The same as mere bytes."""
 
@@ -118,7 +129,8 @@ class Partitions:
     def _base(self, file: DiskFile) -> int:
         """Let users' rows of a file be taken; returns the place of the first."""
         for payload, rows in zip(self.payload, file.rows, strict=True):
-            payload.segments[file.number] = rows
+            if file.number not in payload.segments:
+                payload.segments[file.number] = rows
         return file.number << PLACE_BITS
 
     @property
@@ -177,6 +189,35 @@ class Partitions:
                     end += piece.size
             tasks[first] |= FIRST
         return batch, arrivals, tasks
+
+    def to_join_at_once(
+        self, partitions: Sequence[Partition], workspace: Workspace
+    ) -> tuple[Parts, int] | None:
+        """The rows of some partitions as parts of a join in bulk; None if out of order in time.
+
+        Args:
+            partitions: whose rows.
+            workspace: has room for them.
+
+        Returns:
+            The rows, of which those that were joined rank first; and how many these are.
+        """
+        starts = [0, *accumulate(partition.size for partition in partitions)]
+        keys = workspace.empty("keys", starts[-1], PART_KEY)
+        rows = workspace.empty("rows", starts[-1], PART_ROW)
+        known = sum(piece.size for partition in partitions for piece in partition.joined)
+        ranks, place = [0, known], 0
+        for partition in partitions:
+            latest = NEVER
+            for kind, pieces in enumerate((partition.joined, partition.waiting)):
+                for piece in pieces:
+                    records, base, rank = piece.known(), self._base(piece.file), ranks[kind]
+                    latest = read_into_part(records, base, place, rank, latest, keys, rows)
+                    if latest == NEVER:
+                        return None
+                    place += piece.size
+                    ranks[kind] += piece.size
+        return Parts(NO_NUMBERS, NO_STREAMS, keys, rows, starts), known
 
     def pieces(self) -> Iterator[Piece]:
         """All pieces of all partitions."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from streamshed.engine.batch import NO_FLAGS, NO_NUMBERS, UNWEIGHTED, Batch
 from streamshed.engine.checkpoint import Fetch
 from streamshed.engine.component import Component
 from streamshed.engine.gate.disk import Disk
+from streamshed.engine.gate.needed import Horizon, Needed, RowWindows
 from streamshed.engine.gate.partitions import Flags, Partition, Partitions, Records, taken_by
 from streamshed.engine.gate.spill_router import (
     AWAY,
@@ -46,9 +47,7 @@ from streamshed.engine.outputs import choices
 from streamshed.engine.payload import Payload
 from streamshed.engine.restore import Rows
 from streamshed.kernels.core import (
-    ARRIVALS,
     BOUNDLESS,
-    CLOCK,
     EXPIRED,
     FATES,
     KEYS_USED,
@@ -67,6 +66,7 @@ from streamshed.plan.plan import Plan, SpillPlan
 
 if TYPE_CHECKING:
     from streamshed.engine.blocks import Block
+    from streamshed.engine.bulk.by_key import KeyBulk
     from streamshed.engine.operator import Operator
 
 LEAST, FREED = 6, 2
@@ -80,15 +80,6 @@ STEPS = 4
 
 Ints = npt.NDArray[np.int64]
 Streams = npt.NDArray[np.int32]
-
-
-class Horizon(NamedTuple):
-    """Who is still to be joined with the rows of a partition, those that wait or come."""
-
-    time: int
-    """The oldest time that he may have, NEVER if any."""
-    arrival: int
-    """The number of the first of them."""
 
 
 class DiskSpill(Component):
@@ -106,14 +97,22 @@ class DiskSpill(Component):
         spill: what was said of the disk.
         join: the join in memory, whose budgets are kept here.
         visitor: a join of the same kind, by which rows from disk are joined.
+        bulk: the same for rows in the order of time, if many can be joined at once.
     """
 
     prefix = "spill."
     state = None
 
-    def __init__(self, plan: Plan, spill: SpillPlan, join: Operator, visitor: Operator) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        spill: SpillPlan,
+        join: Operator,
+        visitor: Operator,
+        bulk: KeyBulk | None,
+    ) -> None:
         super().__init__(join.shape, join.memory)
-        self.plan, self.join, self.visitor = plan, join, visitor
+        self.plan, self.join, self.visitor, self.bulk = plan, join, visitor, bulk
         self.deadline = spill.deadline
         rows = [stream.rows for stream in plan.streams]
         budgets = rows if plan.total is None else [plan.total]
@@ -127,12 +126,8 @@ class DiskSpill(Component):
         visitor.ingest = join.ingest
         self.router = join.router = new_router(len(self.budget))
         self.router.numbers[MOST] = self.sitting if self.sized else 0
-        windows = join.core.lanes["window"]
-        self.shortest, self.longest = int(windows.min()), int(windows.max())
-        self.last: Ints = np.array([stream.last or 0 for stream in plan.streams], np.int64)
-        self.by_rows = bool(self.last.any())
-        self.entered: Records = np.empty(0, ENTERED)
-        """The rows that entered row windows, from the oldest on that may be in one, or on disk."""
+        self.row_windows = RowWindows(plan)
+        self.needed = Needed(join, self.row_windows, self.sized)
         self.on_disk: Ints = np.zeros(join.shape.lanes, np.int64)
         self.credit = 0
         self.being_joined: set[int] = set()
@@ -150,7 +145,7 @@ class DiskSpill(Component):
             larger[:filled] = noted[:filled]
             self._route(noted=larger)
         self._list_entered()
-        if self.by_rows and rows > len(self.router.entered):
+        if self.row_windows.present and rows > len(self.router.entered):
             self._route(entered=np.empty(2 * rows, ENTERED))
 
     def _route(self, **arrays: npt.NDArray[Any]) -> None:
@@ -160,8 +155,7 @@ class DiskSpill(Component):
         """Take over the list of rows that entered row windows."""
         numbers = self.router.numbers
         if numbers[LISTED]:
-            new = self.router.entered[: numbers[LISTED]]
-            self.entered = np.concatenate([self.entered, new])
+            self.row_windows.enter(self.router.entered[: numbers[LISTED]])
             numbers[LISTED] = 0
 
     def layout(self) -> dict[str, Field]:
@@ -170,12 +164,14 @@ class DiskSpill(Component):
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The same list."""
-        return {"entered": self.entered}
+        return {"entered": self.row_windows.entered}
 
     def nbytes(self, used: Shape) -> int:
         """Bytes in use, those of the partition that was read last included."""
-        listed = self.router.noted.nbytes + self.router.entered.nbytes + self.entered.nbytes
-        return self.visitor.state_bytes() + int(listed)
+        listed = self.router.noted.nbytes + self.router.entered.nbytes
+        listed += self.row_windows.entered.nbytes
+        at_once = 0 if self.bulk is None else self.bulk.bytes_used
+        return self.visitor.state_bytes() + at_once + int(listed)
 
     # -- rounds ----------------------------------------------------------------------------------
 
@@ -185,7 +181,7 @@ class DiskSpill(Component):
         self.offered = int(room.min())
         numbers[CAME], numbers[UNTIL], numbers[OVER] = 0, BOUNDLESS, 0
         if self.router.spilled.any():
-            patience = self.longest
+            patience = self.needed.longest
             if self.deadline is not None:
                 patience = min(patience, self.deadline)
             numbers[UNTIL] = int(self.join.core.numbers[NEWEST]) + max(1, patience // STEPS)
@@ -205,7 +201,7 @@ class DiskSpill(Component):
         yield from self._revisit()
         for number in np.flatnonzero(self.router.spilled).tolist():
             # Not by what lies on disk, but by what is needed of it: who looks changes nothing.
-            self.router.spilled[number] = self._is_needed(self.aside.of[number])
+            self.router.spilled[number] = self.needed.any_of(self.aside.of[number])
         self._let_go()
         self._begin_round()
 
@@ -218,6 +214,8 @@ class DiskSpill(Component):
 
     def close(self, referred: bool) -> None:
         """Remove all files, or those only that no snapshot refers to."""
+        if self.bulk is not None:
+            self.bulk.close()
         if referred:
             self.aside.disk.leave()
         else:
@@ -298,7 +296,7 @@ class DiskSpill(Component):
         groups: list[list[int]] = [[]]
         rows = 0
         for number in self.aside.longest_waiting():
-            cost = self._needed_of(self.aside.of[number])
+            cost = self.needed.size_of(self.aside.of[number])
             if cost > self.credit:
                 break
             self.credit -= cost
@@ -312,7 +310,7 @@ class DiskSpill(Component):
         self.being_joined = {number for group in groups for number in group}
         if not self.being_joined:
             return
-        for found in self.visitor.run_on(map(self._prepared, groups)):
+        for found in self._visited(groups):
             block = found._replace(payload=self.aside.payload)
             self.join.core.numbers[RESULTS] += block.stands_for
             if block.importance.size:
@@ -329,14 +327,27 @@ class DiskSpill(Component):
                 break
             self._take_back(number)
 
-    def _prepared(self, numbers: list[int]) -> Batch:
+    def _visited(self, groups: list[list[int]]) -> Iterator[Block]:
+        """The results of rows that wait in some groups of partitions."""
+        row_by_row: list[list[Partition]] = []
+        for group in groups:
+            partitions = [self.aside.of[number] for number in group]
+            at_once = None
+            if self.bulk is not None:
+                at_once = self.aside.to_join_at_once(partitions, self.bulk.workspace)
+            if self.bulk is None or at_once is None:
+                row_by_row.append(partitions)
+            else:
+                yield from self.bulk.results(*at_once)
+        yield from self.visitor.run_on(map(self._prepared, row_by_row))
+
+    def _prepared(self, partitions: list[Partition]) -> Batch:
         """The rows of some partitions in the order of arrival; those that wait are to be joined."""
-        partitions = [self.aside.of[number] for number in numbers]
         batch, arrivals, to_do = self.aside.to_visit(partitions, self.plan.weighed)
         visitor = self.visitor
         if self.join.loss is not None:
             visitor.observer = MadeLater(self.join.loss.state)
-        leaving, before = self._leaving(batch.stream, arrivals, partitions)
+        leaving, before = self.row_windows.leaving(batch.stream, arrivals, partitions)
         visitor.router = Revisit(to_do, arrivals, leaving, before, np.zeros(1, np.int64))
         # What there was of partitions before is over.
         visitor.core.pools["held"] = 0
@@ -348,102 +359,14 @@ class DiskSpill(Component):
             visitor.core.sweep[:known] = self.join.core.sweep[:known]
         return batch
 
-    def _leaving(
-        self, streams: Streams, arrivals: Ints, partitions: list[Partition]
-    ) -> tuple[Ints, Ints]:
-        """Which rows of row windows leave in a visit, and the rows before which they do."""
-        if not self.by_rows:
-            return NO_NUMBERS, NO_NUMBERS
-        ends = np.cumsum([partition.size for partition in partitions])
-        left_at, leaving, before = self._left_at(streams, arrivals), [], []
-        for start, end in zip(np.append(0, ends[:-1]), ends, strict=True):
-            at = start + np.searchsorted(arrivals[start:end], left_at[start:end])
-            order = np.argsort(at, kind="stable")
-            order = order[at[order] < end]
-            leaving.append(start + order)
-            before.append(at[order])
-        return np.concatenate(leaving), np.concatenate(before)
-
-    def _left_at(self, streams: Streams, arrivals: Ints) -> Ints:
-        """The arrival by which each row has left its row window; BOUNDLESS if it has not yet."""
-        found: Ints = np.full(len(streams), BOUNDLESS, np.int64)
-        for stream in np.unique(streams).tolist():
-            last = int(self.last[0 if self.plan.by is not None else stream])
-            if last > 0:
-                entered = self.entered["arrival"][self.entered["stream"] == stream]
-                mine = streams == stream
-                place = np.searchsorted(entered, arrivals[mine]) + last
-                later = np.append(entered, BOUNDLESS)
-                found[mine] = later[np.minimum(place, len(entered))]
-        return found
-
-    def _forget_entered(self) -> None:
-        """Forget the rows that are in no row window, and older than all that is on disk."""
-        firsts = [piece.first for piece in self.aside.pieces()]
-        streams = self.entered["stream"]
-        order = np.argsort(streams, kind="stable")
-        ends = np.searchsorted(streams[order], streams[order], side="right")
-        lanes = np.zeros_like(streams) if self.plan.by is not None else streams
-        kept = self.entered["arrival"] >= min(firsts, default=BOUNDLESS)
-        kept[order] |= ends - np.arange(len(order)) <= self.last[lanes[order]]
-        self.entered = self.entered[kept]
-
-    def _horizon(self, partition: Partition) -> Horizon:
-        """Who may still be joined with rows of a partition."""
-        numbers = self.join.core.numbers
-        clock = int(numbers[CLOCK])
-        coming = NEVER if clock == NEVER else clock - self.join.core.settings.late
-        waiting = partition.waiting
-        return Horizon(
-            min([coming, *(piece.oldest for piece in waiting)]),
-            waiting[0].first if waiting else int(numbers[ARRIVALS]),
-        )
-
-    def _needed_of(self, partition: Partition) -> int:
-        """The size of the rows of a partition that can be joined with those that wait or come."""
-        horizon = self._horizon(partition)
-        needed = 0
-        for piece in partition.pieces():
-            all_of_it = horizon.time == NEVER or horizon.time - piece.oldest <= self.shortest
-            if all_of_it and not self.by_rows:
-                needed += piece.taken
-            else:
-                known = piece.known()
-                still = self._needed(known, horizon)
-                needed += int(known["size"][still].sum()) if self.sized else int(still.sum())
-        return needed
-
-    def _is_needed(self, partition: Partition) -> bool:
-        """Whether any row of a partition can be joined with those that wait or come."""
-        horizon = self._horizon(partition)
-        for piece in reversed([*partition.pieces()]):
-            newest = horizon.time == NEVER or horizon.time - piece.newest <= self.shortest
-            if newest and not self.by_rows:
-                return True
-            if self._needed(piece.known(), horizon).any():
-                return True
-        return False
-
-    def _needed(self, rows: Records, horizon: Horizon) -> Flags:
-        """Which rows are within their windows together with one who is still to be joined."""
-        needed: Flags = np.ones(len(rows), np.bool_)
-        if self.by_rows:
-            needed = self._left_at(rows["stream"], rows["arrival"]) > horizon.arrival
-        if horizon.time != NEVER:
-            windows, lists = self.join.core.lanes["window"], self._lanes(rows["stream"])
-            if self.plan.windows is not None:
-                lists = self.join.core.sweep[rows["stream"]]
-            needed &= rows["time"] >= horizon.time - windows[lists]
-        return needed
-
     def _take_back(self, number: int) -> None:
         """Take a partition into memory again if there is room for all of it."""
         room = self._room() - self._part(FREED)
         partition = self.aside.of[number]
-        if self._needed_of(partition) > room.sum(dtype=float):
+        if self.needed.size_of(partition) > room.sum(dtype=float):
             return
         known = self.aside.known(partition.joined)
-        needed = self._needed(known, self._horizon(partition))
+        needed = self.needed.rows(known, self.needed.horizon(partition))
         rows = known[needed]
         lanes = self._lanes(rows["stream"])
         back = np.bincount(lanes, minlength=len(self.on_disk))
@@ -465,7 +388,7 @@ class DiskSpill(Component):
         if self.sized:
             batch = batch._replace(size=rows["size"].astype(np.int64))
         join.store_again(Rows(batch, arrivals), anew=False)
-        if self.by_rows:
+        if self.row_windows.present:
             self._enter_again(arrivals)
         self.on_disk -= back
         self.aside.of[number] = Partition()
@@ -513,29 +436,32 @@ class DiskSpill(Component):
             exactly: all of them, not only where all of a piece are so.
         """
         gone: list[Records] = []
+        by_rows = self.row_windows.present
         noted = self.router.noted[: self.router.numbers[NOTED]]
         oldest, first = np.full((2, PARTITIONS), BOUNDLESS, np.int64)
         if len(noted):
             np.minimum.at(oldest, noted["hash"] & LOWEST, noted["time"])
             np.minimum.at(first, noted["hash"] & LOWEST, noted["arrival"])
         for number, partition in enumerate(self.aside.of):
-            time, arrival = self._horizon(partition)
+            time, arrival = self.needed.horizon(partition)
             time, arrival = min(time, int(oldest[number])), min(arrival, int(first[number]))
-            if (time == NEVER and not self.by_rows) or number in self.being_joined:
+            if (time == NEVER and not by_rows) or number in self.being_joined:
                 continue
             kept = []
             for piece in partition.joined:
-                if time != NEVER and time - piece.newest > self.longest:
+                if time != NEVER and time - piece.newest > self.needed.longest:
                     gone.append(piece.known())
-                elif self.by_rows or (exactly and time - piece.oldest > self.shortest):
-                    kept += piece.only(self._needed(piece.known(), Horizon(time, arrival)), gone)
+                elif by_rows or (exactly and time - piece.oldest > self.needed.shortest):
+                    needed = self.needed.rows(piece.known(), Horizon(time, arrival))
+                    kept += piece.only(needed, gone)
                 else:
                     kept.append(piece)
             partition.joined = kept
         self._leave(gone, EXPIRED)
         self.aside.tidy()
-        if self.by_rows:
-            self._forget_entered()
+        if by_rows:
+            eldest = min((piece.first for piece in self.aside.pieces()), default=BOUNDLESS)
+            self.row_windows.forget_before(eldest)
 
     # -- what comes out --------------------------------------------------------------------------
 
@@ -618,14 +544,14 @@ class DiskSpill(Component):
 
     def forget_streams(self, gone: Flags) -> None:
         """Forget streams that are gone: others may have their numbers."""
-        self.entered = self.entered[~gone[self.entered["stream"]]]
+        self.row_windows.forget_streams(gone)
 
     def restore(
         self, said: dict[str, Any], entered: Records, another_budget: bool, fetch: Fetch | None
     ) -> None:
         """Go on with the files that a checkpoint refers to, or that are fetched."""
         self.aside.go_on(said, fetch)
-        self.entered = entered.astype(ENTERED)
+        self.row_windows.entered = entered.astype(ENTERED)
         self.figures = asdict(Spilled()) | said["figures"]
         self.latest, self.credit = said["latest"], said["credit"]
         self.on_disk[:] = said["on disk"]

@@ -40,9 +40,11 @@ from streamshed.kernels.table import (
     key_hash,
     key_head,
     lane_of,
+    sweep_of,
 )
 
-PARTITIONS = 16
+SHARED_BITS = 4
+PARTITIONS = 1 << SHARED_BITS
 LOWEST = np.uint64(PARTITIONS - 1)
 """The bits of a hash that tell its partition; the highest tell its place in a table of keys."""
 
@@ -328,6 +330,49 @@ def read_back(known, base, to_do, start, batch, arrivals, tasks):  # type: ignor
             batch.importance[to] = known[i].importance
         arrivals[to] = known[i].arrival
         tasks[to] = to_do
+
+
+@loop
+def read_into_part(known, base, start, rank, latest, keys, rows):  # type: ignore[no-untyped-def]
+    """Put rows of a piece from disk into a part of a join in bulk.
+
+    Args:
+        known: what is known of them.
+        base: what is added to the places of users' rows in their file.
+        start: where they begin in the part.
+        rank: of the first.
+        latest: the time of the row before.
+        keys: takes hashes and times.
+        rows: takes what else there is of rows.
+
+    Returns:
+        The time of the last; NEVER if rows are not in the order of time.
+    """
+    for i in range(known.size):
+        to = start + i
+        if known[i].time < latest:
+            return np.int64(NEVER)
+        latest = known[i].time
+        keys[to].hash = known[i].hash
+        keys[to].time = latest
+        rows[to].payload = base + known[i].payload
+        rows[to].rank = rank + i
+        rows[to].stream = known[i].stream
+    return np.int64(latest)
+
+
+@loop
+def find_needed(core, known, oldest, needed):  # type: ignore[no-untyped-def]
+    """Say of rows whether they are within their windows.
+
+    Args:
+        core: the state of the join in memory.
+        known: the rows.
+        oldest: by list of rows the oldest time in its window.
+        needed: what is said.
+    """
+    for i in range(known.size):
+        needed[i] = known[i].time >= oldest[sweep_of(core, known[i].stream)]
 
 
 @loop

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamshed.engine.allocation import directory
-from streamshed.engine.ingest import needs_check
+from streamshed.engine.encoding import needs_check
 from streamshed.engine.match.attribute_index import index_layout, new_index
 from streamshed.engine.match.attributes import Attributes
 from streamshed.engine.match.matcher import FEWEST, Matcher

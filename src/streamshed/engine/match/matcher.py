@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamshed.engine.batch import Batch
 from streamshed.engine.component import Component
-from streamshed.engine.ingest import needs_check
+from streamshed.engine.encoding import needs_check
 from streamshed.engine.match.keys import KeyState, keys_layout
 from streamshed.kernels.core import Field, Memory, Shape, make
 from streamshed.plan.plan import Plan

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamshed.engine.allocation import directory
 from streamshed.engine.batch import Batch
-from streamshed.engine.ingest import key_hash, needs_check, times_of
+from streamshed.engine.encoding import key_hash, needs_check, times_of
 from streamshed.engine.match.fact_index import (
     CODE_WORDS,
     FOR_EVER,
@@ -157,7 +157,7 @@ class RunningRelation:
             self.lots = np.concatenate([self.lots, self._lots(rows)])
         if self.count >= 2**31:
             raise InputError(
-                f"relation {self.through.relation.name!r} has {self.count:,} rows, more than"
+                f"{self.through.relation.named} has {self.count:,} rows, more than"
                 " 2**31; leave out those that cannot match"
             )
 
@@ -169,16 +169,16 @@ class RunningRelation:
                 hashes, null = key_hash(rows, met, stream.key_types, self.plan.secret)
             except pa.ArrowInvalid as error:
                 raise InputError(
-                    f"relation {self.through.relation.name!r}, column {', '.join(map(repr, met))}:"
+                    f"{self.through.relation.named}, column {', '.join(map(repr, met))}:"
                     f" a key cannot be read ({error}); use values that fit"
                     f" {', '.join(map(str, stream.key_types))}"
                 ) from error
             if null.size and null.any():
                 raise InputError(
-                    f"relation {self.through.relation.name!r}, column"
-                    f" {', '.join(map(repr, met))}: {int(null.sum()):,} rows have no key, the"
-                    f" first of them is row {int(null.argmax()):,}; leave them out, as they match"
-                    " nothing"
+                    f"{self.through.relation.named}, column"
+                    f" {', '.join(map(repr, met))}: {int(null.sum()):,} of the rows have no key,"
+                    f" first row {int(null.argmax()):,}; leave out rows without a key, as they"
+                    " match nothing"
                 )
             self._grow_codes(len(hashes))
             enter_codes(self.facts, hashes, position, codes)
@@ -191,13 +191,12 @@ class RunningRelation:
 
     def _bounds(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """From when on and up to when each row is valid; empty where nothing is said."""
-        name = self.through.relation.name
         begin = self._times(rows, self.through.begin, NEVER)
         end = self._times(rows, self.through.end, FOR_EVER)
         if begin.size and end.size and (begin >= end).any():
             row = int((begin >= end).argmax())
             raise InputError(
-                f"relation {name!r}: row {row:,} is valid from"
+                f"{self.through.relation.named}: row {row:,} is valid from"
                 f" {rows.column(self.through.begin)[row]} in column {self.through.begin!r} to"
                 f" {rows.column(self.through.end)[row]} in column {self.through.end!r}; let it end"
                 " after it begins, or leave it out"
@@ -207,7 +206,7 @@ class RunningRelation:
     def _times(self, rows: pa.RecordBatch, name: str | None, unknown: int) -> npt.NDArray[np.int64]:
         if name is None:
             return np.empty(0, np.int64)
-        where = f"relation {self.through.relation.name!r}, column {name!r}"
+        where = f"{self.through.relation.named}, column {name!r}"
         times, null = times_of(rows.column(name), self.plan.time_type, where)
         return np.where(null, unknown, times) if null.size else times
 
@@ -407,7 +406,7 @@ class RunningRelation:
         places = places if self.used == 0 else _some_more(places)
         if places >= 2**31:
             raise InputError(
-                f"relation {self.through.relation.name!r} needs {places:,} places in its index,"
+                f"{self.through.relation.named} needs {places:,} places in its index,"
                 " more than 2**31; leave out rows that cannot match"
             )
         bounds = places if self.timed else 0

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import streamshed as ss
 from streamshed.engine.batch import Batch
-from streamshed.engine.ingest import key_hash
+from streamshed.engine.encoding import key_hash
 from streamshed.kernels.hashing import secret_of
 from streamshed_lab.baselines import BASELINES, Baseline, Query
 from streamshed_lab.experiments.report import Report, markdown_table
