@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,9 @@ import streamshed as ss
 from queries import KEYED, joined, newest, with_changes, workload, write_changes
 from streaming import Batch, Files, Ran, counts, cut, replayed, rows, whole
 from streamshed import cli
+from streamshed.shards import shards_by_key
+from streamshed.spark import savepoint
+from streamshed.spark.changes import StreamedChanges, StreamedRelation
 from streamshed.spark.savepoint import write_savepoint
 
 if TYPE_CHECKING:
@@ -99,6 +102,30 @@ def test_changes_that_stream_go_on_in_other_shards(stages: Stages, spark: SparkS
     assert stages.held.changes == 10
     notes = {row["fact"]["note"] for row in stages.results().to_pylist()}
     assert {0, 3, 7, 8, 10} <= notes
+
+
+def test_a_late_change_holds_as_in_the_shard_of_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(savepoint, "ship_table", lambda rows, session: rows)
+    keys, kinds = np.arange(20), ["insert"] * 20
+    taken = {label: {"p": keys, "time": keys + label, "change": kinds} for label in (0, 100)}
+    (tmp_path / "changes").mkdir()
+    for label, columns in taken.items():
+        pq.write_table(pa.table(columns), tmp_path / "changes" / f"{label}.parquet")
+    changes = pa.table({**taken[0], "new": kinds})
+    relation = ss.relation(pa.table({"p": [0], "new": ["x"]}), changes=changes)
+    join = ss.join("a", "b").within(9, time="ts").through(relation, a="p", b="p")
+    plan = join.plan(dict.fromkeys("ab", pa.schema([("p", pa.int64()), ("ts", pa.int64())])))
+    told = {part.name: getattr(relation, part.name) for part in fields(ss.relations.Relation)}
+    streamed = StreamedRelation(**told | {"changes": StreamedChanges("changes", changes.schema)})
+    plan = replace(plan, through=replace(plan.through, relation=streamed))
+    held = savepoint.Held({}, [], [0, 100], 20, {}, [], [], 0, 0.0)
+    rows = savepoint._held_changes(None, str(tmp_path), held, plan)
+    shard = shards_by_key(plan.streams[0], pa.record_batch({"p": keys}), 2)
+    found = {row["p"]: (row["time"], row["new"]) for row in rows.to_pylist()}
+    assert found == {key: (key + (0, 100)[shard[key]], None) for key in keys.tolist()}
+    assert (np.diff(rows.column("time").to_numpy()) >= 0).all()
 
 
 @pytest.mark.parametrize("columns", ["ppp", "ppq"])

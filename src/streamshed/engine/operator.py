@@ -201,6 +201,7 @@ class Operator:
             hand_out_stored(self.core, NO_NUMBERS)
         for anew in (True, False):
             self.store_again(Rows(nothing, NO_NUMBERS), anew)
+        self.matcher.warm(self)
         link_unused(self.core)
         evict_to_budget(self.core, self.matcher.quiet, self.state)
         advance(self.core, self.matcher.quiet, self.state, NO_NUMBERS)

@@ -285,7 +285,8 @@ def _each_once(rows: DataFrame) -> DataFrame:
 def _held_changes(session: SparkSession, folder: str, held: Held, plan: Plan) -> Shipped | None:
     """The changes of a relation that a savepoint holds.
 
-    A shard takes a change that comes late from its own time on: here it is the shard's of its key.
+    Shards may let a change that comes late hold from different times on; here it holds as in the
+    shard of its key.
     """
     through = plan.through
     if held.changes == 0 or through is None or changes_of(plan) is None:

@@ -133,6 +133,12 @@ class RelationMatcher(Matcher):
         if self._through.relation.changes is not None:
             self.relation.follow(relayed)
 
+    def warm(self, join: Operator) -> None:
+        """Have compiled what changes need."""
+        if self._through.relation.changes is not None:
+            self._change(join, NEVER)
+            self.relation.warm()
+
     # -- checkpoints -----------------------------------------------------------------------------
 
     def before_restore(self, join: Operator, times: npt.NDArray[np.int64]) -> None:
@@ -140,8 +146,6 @@ class RelationMatcher(Matcher):
 
         A long history of changes never has to be here as a whole.
         """
-        if self._through.relation.changes is not None:
-            self._change(join, self.seen)  # none as yet, but what makes them is compiled
         if self.seen == NEVER:
             return
         horizon = self._horizon(join, times)
