@@ -42,6 +42,10 @@ STREAMED = "streamed"
 """The same, and the changes of the relation stream too."""
 
 
+KEYED = "keyed"
+"""The same, and all streams match one column of the relation, so that shards divide its facts."""
+
+
 SPILLED = "spilled"
 """In place of a policy: a join that spills; see `spilled_join`."""
 
@@ -58,6 +62,8 @@ def joined(policy: str) -> ss.Join:
     """The join that is to be done with the workload of a policy."""
     if policy in (THROUGH, STREAMED):
         return through(workload(policy))
+    if policy == KEYED:
+        return through_one_column(workload(policy))
     return spec(workload(policy))
 
 
@@ -141,14 +147,19 @@ def with_changes(join: ss.Join, folder: Path, spark: SparkSession) -> ss.Join:
     return join.through(replace(said.relation, changes=frame), **dict(said.columns.named))
 
 
-def write_changes(join: ss.Join, batches: Sequence[Batch], folder: Path) -> None:
+def newest(batch: Batch) -> int:
+    """The newest time of a batch."""
+    return max(int(table["ts"].to_numpy().max()) for table in batch.values())
+
+
+def write_changes(join: ss.Join, batches: Sequence[Batch], folder: Path, since: int = -1) -> None:
     """Write the changes of a relation as files, those up to the newest time of a batch with it."""
     said = join._spec.through_relation
     assert said is not None
     changes, times = said.relation.changes, said.relation.changes["time"].to_numpy()
-    files, since = Files(folder / "_changes"), -1
+    files = Files(folder / "_changes")
     for batch in batches:
-        until = max(int(table["ts"].to_numpy().max()) for table in batch.values())
+        until = newest(batch)
         now = pa.array((times > since) & (times <= until))
         files.write([{"log": changes.filter(now)}])
         since = until
@@ -169,9 +180,20 @@ def through(workload: Workload, dynamic: bool = True) -> ss.Join:
     return join.shed(Importance(matches="now")) if workload.bounded else join
 
 
+def through_one_column(workload: Workload) -> ss.Join:
+    """A join through a relation that all streams match by the same column, and that changes."""
+    facts = pa.table({"p": np.arange(12), "note": np.arange(12)})
+    keys, notes = [1, 7, 0, 8, 2, 1, 3, 9, 4, 2], [1, 7, 0, 8, 2, 10, 3, 9, 4, 20]
+    times = np.arange(10) * max(row.time for row in workload.rows) // 10
+    kinds = ["delete", "insert"] * 5
+    changes = pa.table({"p": keys, "note": notes, "time": times, "change": kinds})
+    relation = ss.relation(facts.slice(0, 6), name="fact", changes=changes)
+    return spec(workload).through(relation, **{str(name): "p" for name in workload.names})
+
+
 def workload(policy: str) -> Workload:
     """Streams in order of time, bounded unless the policy is `exact`."""
-    policy = "oldest" if policy in (THROUGH, STREAMED) else policy
+    policy = {THROUGH: "oldest", STREAMED: "oldest", KEYED: "exact"}.get(policy, policy)
     bounded = {"keep_rows": (9, 6, 12), "policy": policy} if policy != "exact" else {}
     return generated(3, rows=90, keys=12, skew=0.5, window=("time", 30), **bounded)
 

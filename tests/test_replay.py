@@ -228,7 +228,7 @@ def test_progress_is_shown_on_a_terminal_only(terminal, monkeypatch):
     out = Terminal() if terminal else io.StringIO()
     clock = itertools.count(0, 10)
     monkeypatch.setattr("sys.stderr", out)
-    monkeypatch.setattr("streamshed.replay.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("streamshed.progress.monotonic", lambda: next(clock))
     monkeypatch.setenv("TERM", "xterm")
     TWO.replay(a=stream(1), b=stream(2))
     assert ("replay" in out.getvalue()) is terminal

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import warnings
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +37,7 @@ from streamshed.ledger import Ledger
 from streamshed.plan.plan import Plan
 from streamshed.plan.resolve import make_plan
 from streamshed.plan.routing import axes_of, by_one_key, check_shards
+from streamshed.progress import Advance, progress
 from streamshed.selection import TIME, Selection
 from streamshed.shards import ShardRows, combined, divided, shard_rows
 from streamshed.sources import Source, check_order, check_shared, open_source
@@ -319,7 +319,7 @@ class _Running:
         with ExitStack() as stack:
             for part in self.parts:
                 stack.enter_context(closing(part))
-            advance = stack.enter_context(_progress(self.sources if self.watch is None else []))
+            advance = stack.enter_context(self._progress())
             if len(self.parts) == 1:
                 yield from self._alone(self.parts[0], advance)
             else:
@@ -329,7 +329,14 @@ class _Running:
                 yield from self._in_threads(threads, advance)
         self._warn()
 
-    def _alone(self, part: Operator, advance: _Advance) -> Iterator[pa.RecordBatch]:
+    def _progress(self) -> AbstractContextManager[Advance]:
+        """A progress bar, unless somebody else watches."""
+        if self.watch is not None:
+            return nullcontext(lambda _: None)
+        known = [source.rows for source in self.sources if source.rows is not None]
+        return progress("replay", sum(known) if len(known) == len(self.sources) else None, "rows")
+
+    def _alone(self, part: Operator, advance: Advance) -> Iterator[pa.RecordBatch]:
         """The results of a join that is not divided."""
         feeds = [EncodedFeed(part, *feed) for feed in self._feeds()]
         for rows in in_step(feeds, map if part.bulk is None else part.bulk.map):
@@ -342,7 +349,7 @@ class _Running:
         yield from self._handed_out(part, part.finish())
 
     def _in_threads(
-        self, threads: Sequence[Executor], advance: _Advance
+        self, threads: Sequence[Executor], advance: Advance
     ) -> Iterator[pa.RecordBatch]:
         """The results of all shards, which know the time of all rows after each batch.
 
@@ -531,40 +538,3 @@ def _results_of(working: Sequence[Future[list[pa.RecordBatch]]]) -> Iterator[pa.
     """The results of a batch, shard by shard."""
     for one in working:
         yield from one.result()
-
-
-class _Advance(Protocol):
-    def __call__(self, rows: int) -> None: ...
-
-
-@contextmanager
-def _progress(sources: Sequence[Source]) -> Iterator[_Advance]:
-    """A progress bar on a terminal, once the work has taken a second."""
-    started = time.monotonic()
-    shown: list[Any] = []
-    done = 0
-
-    def advance(rows: int) -> None:
-        nonlocal done
-        done += rows
-        if sources and not shown and sys.stderr.isatty() and time.monotonic() - started > 1:
-            known = [source.rows for source in sources if source.rows is not None]
-            shown.extend(_bar(sum(known) if len(known) == len(sources) else None))
-        if shown:
-            shown[0].update(shown[1], completed=done)
-
-    try:
-        yield advance
-    finally:
-        if shown:
-            shown[0].stop()
-
-
-def _bar(total: int | None) -> tuple[Any, Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = ("replay", BarColumn(), MofNCompleteColumn(), "rows", TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    bar.start()
-    return bar, bar.add_task("replay", total=total)

@@ -1,4 +1,4 @@
-"""What commands have in common: progress, tables, and whether Spark can run."""
+"""What commands have in common: tables, and whether Spark can run."""
 
 from __future__ import annotations
 

@@ -209,8 +209,9 @@ class Lives:
                         more, longer = results[after], times[after]
                         made += chance * (enough + 0.5 * (more[age][at] + more[age + 1][at]))
                         took += chance * (0.5 * (longer[age][at] + longer[age + 1][at]))
-                    made += back * (again * remaining)
-                    took += back * ((size + 1) * remaining)
+                    if again > price * (size + 1):
+                        made += back * (again * remaining)
+                        took += back * ((size + 1) * remaining)
                     density = max(density, made / took)
                     if made > price * took:
                         mine[age][at], taken[age][at] = made, took

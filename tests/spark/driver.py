@@ -18,6 +18,7 @@ from clusters import RELEVANCE, clustered_frame
 from disturbances import Disturbance, DisturbedClusterProcessor, DisturbedProcessor
 from queries import (
     CLUSTERED,
+    KEYED,
     POLLED,
     SPILLED,
     STREAMED,
@@ -55,6 +56,7 @@ def main() -> None:
             SPILLED: lambda: spilled_join(options.folder / "_disk"),
             POLLED: lambda: polled_join(options.folder),
             STREAMED: lambda: with_changes(joined(STREAMED), options.folder, session),
+            KEYED: lambda: with_changes(joined(KEYED), options.folder, session),
         }.get(options.policy, lambda: joined(options.policy))()
         ran = files.run(session, join, shards=options.shards, resume=options.resume)
     pq.write_table(ran.table, options.folder / "_results.parquet")

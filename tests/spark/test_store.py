@@ -225,7 +225,7 @@ def test_batches_of_few_rows_take_few_messages(carried: int, monkeypatch) -> Non
         assert {key[:2] for key in handle.values} == placed.parts.keys()
         assert placed.bundles.keys() <= placed.parts.keys()
         bundles |= placed.bundles.keys()
-        found = store.snapshot_of(handle.iterator())
+        found = store.stored(handle.iterator()).snapshot
         head = head_of(state.join)
         assert found.head.arrays.keys() == head.arrays.keys()
         assert all((found.head.arrays[name] == head.arrays[name]).all() for name in head.arrays)

@@ -18,6 +18,7 @@ from clusters import in_batches, readings
 from queries import (
     BATCHES,
     CLUSTERED,
+    KEYED,
     KEYS,
     POLLED,
     POLLED_WINDOW,
@@ -29,6 +30,7 @@ from queries import (
     check,
     joined,
     logged,
+    newest,
     polled_batches,
     running,
     spilled_batches,
@@ -36,6 +38,7 @@ from queries import (
     versions_of,
     waits,
     workload,
+    write_changes,
     written,
 )
 from streaming import Files, counts, cut, replayed, rows, whole
@@ -94,23 +97,28 @@ def test_the_driver_is_killed_again_and_again(folder: Path, policy: str) -> None
     check_replayed(folder, policy)
 
 
-def test_savepoints_between_kills(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["exact", KEYED])
+def test_savepoints_between_kills(spark: SparkSession, tmp_path: Path, policy: str) -> None:
     """The driver is killed before and after each; two shards become three, and then one."""
-    batches = cut(workload("exact"), BATCHES)
+    batches = cut(workload(policy), BATCHES)
     each = BATCHES // 3
     folders = [tmp_path / shards for shards in "231"]
     for number, folder in enumerate(folders):
-        Files(folder).write(batches[number * each : (number + 1) * each])
+        some = batches[number * each : (number + 1) * each]
+        Files(folder).write(some)
+        if policy == KEYED:
+            since = newest(batches[number * each - 1]) if number else -1
+            write_changes(joined(policy), some, folder, since)
         options = ["--shards", folder.name]
         if number:
             options += ["--resume", str(tmp_path / f"savepoint-{number}")]
-        with running(folder, "exact", *options, "--disturb", "1", "within", "wait") as query:
+        with running(folder, policy, *options, "--disturb", "1", "within", "wait") as query:
             query.wait_for(struck(folder, 1, "within"))
-        with running(folder, "exact", *options) as query:
+        with running(folder, policy, *options) as query:
             query.finish()
         to = str(tmp_path / f"savepoint-{number + 1}")
         write_savepoint(spark, str(folder / "_checkpoint"), to)
-    expected = replayed(joined("exact"), batches)
+    expected = replayed(joined(policy), batches)
     left = pa.concat_tables([pq.read_table(folder / "_results.parquet") for folder in folders])
     assert rows(left, expected.table.schema) == rows(expected.table)
     said = json.loads((folders[-1] / "_ledger.json").read_text())

@@ -9,10 +9,11 @@ import numpy as np
 from streamshed.engine.gate.hooks import useless_row
 from streamshed.engine.match.hooks import expire_useless
 from streamshed.engine.sink import write_late
-from streamshed.engine.store import count, remove
+from streamshed.engine.store import count, remove, remove_apart
 from streamshed.engine.unmatched import on_filtered, on_leaving
-from streamshed.kernels.compiling import kernel
+from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import (
+    ALL_STAY_UNTIL,
     ARRIVALS,
     ARRIVED,
     BOUNDLESS,
@@ -31,7 +32,7 @@ from streamshed.kernels.core import (
     RUN_TIME,
     SHED,
 )
-from streamshed.kernels.lanes import oldest
+from streamshed.kernels.lanes import oldest, stays_until
 from streamshed.kernels.table import lane_of
 
 ENOUGH_ROWS = 64
@@ -182,10 +183,21 @@ def advance_stream(core, lane, time):  # type: ignore[no-untyped-def]
 @kernel
 def expire(core, matcher, policy, shift):  # type: ignore[no-untyped-def]
     """Remove every row that the clock has left behind."""
+    lazy, numbers = core.settings.lazy, core.numbers
+    if not lazy and numbers[CLOCK] <= numbers[ALL_STAY_UNTIL]:
+        return
+    until = np.int64(BOUNDLESS)
     for lane in range(core.settings.sweeps):
-        _expire_lane(core, matcher, policy, lane, shift)
-        if core.settings.lazy:
+        until = min(until, _expire_lane(core, matcher, policy, lane, shift))
+        if lazy:
             _look_ahead(core, lane)
+    numbers[ALL_STAY_UNTIL] = until
+
+
+@cold_kernel
+def expire_apart(core, matcher, policy, shift):  # type: ignore[no-untyped-def]
+    """The same where it is seldom done: the code for it is there once for all who call this."""
+    expire(core, matcher, policy, shift)
 
 
 @kernel
@@ -200,14 +212,14 @@ def _look_ahead(core, lane):  # type: ignore[no-untyped-def]
 
 @kernel
 def _expire_lane(core, matcher, policy, lane, shift):  # type: ignore[no-untyped-def]
-    """Remove every row of a lane that the clock has left behind."""
-    if core.lanes[lane].window >= BOUNDLESS or core.numbers[CLOCK] == NEVER:
-        return
-    longest = core.lanes[lane].window + core.settings.late
+    """Remove every row of a lane that the clock has left behind; returns until when all stay."""
     while True:
         row = oldest(core, lane)
-        if row == NONE or core.numbers[CLOCK] - core.rows[row].time <= longest:
-            break
+        if row == NONE:
+            return np.int64(BOUNDLESS)
+        until = stays_until(core, lane, row)
+        if core.numbers[CLOCK] <= until:
+            return until
         count(core, core.rows[row].stream, EXPIRED, 1)
         on_leaving(core, row, False)
         remove(core, matcher, policy, row, shift)
@@ -221,7 +233,7 @@ def drop_useless(core, matcher, policy, throttle, shift):  # type: ignore[no-unt
         row = useless_row(throttle, core, lane)
         while row != NONE:
             count(core, lane, SHED, 1)
-            remove(core, matcher, policy, row, shift)
+            remove_apart(core, matcher, policy, row, shift)
             row = useless_row(throttle, core, lane)
 
 

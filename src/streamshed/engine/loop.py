@@ -27,6 +27,7 @@ from streamshed.engine.clock import (
     arrive,
     drop_useless,
     expire,
+    expire_apart,
     is_visitor,
     note_recent,
     recent_place,
@@ -96,6 +97,8 @@ from streamshed.kernels.core import (
     EXPIRED,
     FILTERED,
     FREE_ROW,
+    KEYS_USED,
+    MOST_KEYS,
     NEVER,
     NEWEST,
     NONE,
@@ -106,9 +109,9 @@ from streamshed.kernels.core import (
 from streamshed.kernels.hooks import mark, on_arrival, on_insert, on_restore, on_result
 from streamshed.kernels.table import ONE, find_key, free_key, home_shift, key_lanes, lane_of
 
-DONE, FULL, DUE, ROUND_OVER = range(4)
-"""Why the loop was left: the batch is done; the sink is full; the throttle is to be set anew; or
-memory is to be looked at by a join that spills."""
+DONE, FULL, DUE, ROUND_OVER, CROWDED = range(5)
+"""Why the loop was left: the batch is done; the sink is full; the throttle is to be set anew;
+memory is to be looked at by a join that spills; or the directory is to be made larger."""
 
 
 @loop
@@ -127,6 +130,8 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
                 cursor[NEXT] = 0
                 status = DONE
                 break
+            if core.numbers[KEYS_USED] > core.numbers[MOST_KEYS]:
+                return CROWDED
             at, come = take_next(queue, throttle, policy, loss, core, batch, i)
             cursor[NEXT] = i + come
             if at == NONE:
@@ -163,7 +168,7 @@ def run(core, matcher, policy, loss, throttle, queue, router, batch, work, out):
         if is_round_over(router):
             break
     if core.settings.lazy and core.settings.timed and core.numbers[OVERDUE] == 0:
-        expire(core, matcher, policy, shift)
+        expire_apart(core, matcher, policy, shift)
     return status
 
 
@@ -304,7 +309,7 @@ def _pass_moments(core, matcher, policy, work, time, shift):  # type: ignore[no-
         for lane in range(lanes):
             if now[1 + lane] != NEVER:
                 advance_stream(core, lane, now[1 + lane])
-        expire(core, matcher, policy, shift)
+        expire_apart(core, matcher, policy, shift)
         if core.numbers[NEWEST] != NEVER:
             core.numbers[NEWEST] = max(core.numbers[NEWEST], now[0])
         pools = core.settings.pools

@@ -45,6 +45,7 @@ from streamshed.engine.gate.throttle import Controller
 from streamshed.engine.gate.throttle_state import LOOP, REST
 from streamshed.engine.ingest import Ingest, InputRows, merged
 from streamshed.engine.loop import (
+    CROWDED,
     DONE,
     DUE,
     ROUND_OVER,
@@ -77,10 +78,12 @@ from streamshed.engine.sink import LATECOMERS, MADE, MEMBERS, NO_MEMBERS, alloca
 from streamshed.engine.unmatched import hand_out_stored
 from streamshed.estimates import KeyTally, Tally
 from streamshed.kernels.core import (
+    BOUNDLESS,
     FATES,
     KEYS_USED,
     LEFT,
     MOST_AT_ONCE,
+    MOST_KEYS,
     NEWEST,
     NONE,
     RESULTS,
@@ -106,6 +109,9 @@ if TYPE_CHECKING:
 CHUNK = MOST_AT_ONCE
 OUTPUT = 1 << 16
 """Results in the output buffer."""
+FEW_KEYS = 1 << 10
+"""With a budget, the directory of keys has room for so many more before rows are processed. Most
+rows share keys, or find the number of a key free; if these do not, it grows amid the rows."""
 
 
 class Operator:
@@ -195,6 +201,7 @@ class Operator:
             hand_out_stored(self.core, NO_NUMBERS)
         for anew in (True, False):
             self.store_again(Rows(nothing, NO_NUMBERS), anew)
+        self.matcher.warm(self)
         link_unused(self.core)
         evict_to_budget(self.core, self.matcher.quiet, self.state)
         advance(self.core, self.matcher.quiet, self.state, NO_NUMBERS)
@@ -235,7 +242,7 @@ class Operator:
             return
         for start in range(0, size, CHUNK):
             part = batch.part(start, min(start + CHUNK, size))
-            self._make_room(part.time.size)
+            self._make_room(part.time.size, FEW_KEYS if self.plan.bounded else None)
             yield from self._timed(self._run(part))
 
     def begin_batch(self, counted: Sequence[Counted], newest: int) -> None:
@@ -378,6 +385,10 @@ class Operator:
         while True:
             with self.timed_loop():
                 status = self._call(batch)
+            if status == CROWDED:
+                self._grow(replace(self.shape, table=2 * self.shape.table))
+                self.core.numbers[MOST_KEYS] = self._most_keys()
+                continue
             if status != DUE:
                 return status
             assert self.throttle is not None
@@ -472,8 +483,14 @@ class Operator:
 
     # -- room ------------------------------------------------------------------------------------
 
-    def _make_room(self, rows: int) -> None:
-        """Let the arrays grow so that the loop never runs out of room for rows that will come."""
+    def _make_room(self, rows: int, new_keys: int | None = None) -> None:
+        """Let the arrays grow so that the loop never runs out of room for rows that will come.
+
+        Args:
+            rows: how many.
+            new_keys: how many keys these may bring before the loop asks for a larger directory, if
+                it does; by default each may have its own.
+        """
         core, plan, old = self.core, self.plan, self.shape
         if self.queue is not None:  # those that wait may be processed with the rows that come
             rows += self.queue.places
@@ -485,7 +502,8 @@ class Operator:
         disordered = self.ingest.disorder > 0
         disorder = int(core.sizes.max()) + rows if disordered else 0
         fullest = enough(old.held, fullest + rows, max(int(budget.max()), self.restored))
-        keys = min(room, int(core.numbers[KEYS_USED]) + rows)
+        new_keys = rows if new_keys is None else min(rows, new_keys)
+        keys = min(room, int(core.numbers[KEYS_USED]) + new_keys)
         shape = replace(
             old,
             rows=room,
@@ -501,8 +519,15 @@ class Operator:
             self._grow(shape)
         for component in self.components:
             component.grow(self.shape, rows)
+        self.core.numbers[MOST_KEYS] = self._most_keys()
         if plan.windows is not None:
             self._place(plan.windows)
+
+    def _most_keys(self) -> int:
+        """The keys beyond which the directory is too full: two thirds, if there may be so many."""
+        bounded = self.plan.bounded
+        enough = not bounded or directory(self.shape.keys, bounded) <= self.shape.table
+        return BOUNDLESS if enough else 2 * self.shape.table // 3
 
     def _highest_budgets(self) -> npt.NDArray[np.int64]:
         """By pool the highest budget in this batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamshed.engine.match.hooks import insert_row, refresh_ranks, remove_row
 from streamshed.engine.unmatched import on_leaving
-from streamshed.kernels.compiling import kernel
+from streamshed.kernels.compiling import cold_kernel, kernel
 from streamshed.kernels.core import (
     ARRIVALS,
     BOUNDLESS,
@@ -104,7 +104,9 @@ def evict_down(core, matcher, policy, pool, shift):  # type: ignore[no-untyped-d
         row = _outside(core, pool)
         if row == NONE:
             row = victim(policy, core, pool, core.numbers[ARRIVALS])
-        evict(core, matcher, policy, row, shift)
+        count(core, core.rows[row].stream, SHED, 1)
+        on_leaving(core, row, True)
+        remove_apart(core, matcher, policy, row, shift)
 
 
 @kernel
@@ -146,6 +148,12 @@ def remove(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
     rows[row].arrival = NONE
     rows[row].after = core.numbers[FREE_ROW]
     core.numbers[FREE_ROW] = row
+
+
+@cold_kernel
+def remove_apart(core, matcher, policy, row, shift):  # type: ignore[no-untyped-def]
+    """The same where it is seldom done: the code for it is there once for all who call this."""
+    remove(core, matcher, policy, row, shift)
 
 
 @kernel

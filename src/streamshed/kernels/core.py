@@ -90,7 +90,11 @@ NEWCOMER_BYTES, PEAK_BYTES = 14, 15
 """Where the budget is in bytes: those of the row at hand, and the most that were held."""
 LEFT = 16
 """Rows without a match that have left, and are to be handed out: those in `Core.left`."""
-NUMBERS = 17
+ALL_STAY_UNTIL = 17
+"""While the clock is not beyond this time no stored row expires."""
+MOST_KEYS = 18
+"""The most keys that may be used before the directory is made larger."""
+NUMBERS = 19
 
 TOTAL_IMPORTANCE = 0
 TOTALS = 1

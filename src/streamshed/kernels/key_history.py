@@ -168,7 +168,7 @@ def note_arrival(policy, core, key, lane, came, others):  # type: ignore[no-unty
         notes[key].last = time
     _sweep(policy, core)
     if policy.numbers[ROWS_SEEN] >= policy.numbers[NEXT_LOOK]:
-        learn(policy, core)
+        learn(policy, core, key)
 
 
 @kernel
@@ -311,14 +311,14 @@ def _hear_one(policy, core, notes, counts, at):  # type: ignore[no-untyped-def]
 
 
 @cold_kernel
-def learn(policy, core):  # type: ignore[no-untyped-def]
+def learn(policy, core, newcomer):  # type: ignore[no-untyped-def]
     """Make of what was noted what is expected; and forget, now and then."""
     numbers = policy.numbers
     if policy.fresh[0] > 0.0:  # as long as no key returned, there is nothing to be learned of them
         _hear_silence(policy, core)
         find_recurrence(policy, core)
         regress(policy, core)
-    look_forward(policy, core)
+    look_forward(policy, core, newcomer)
     if numbers[NEXT_LOOK] == 0:
         numbers[SINCE] = now(core)
     elif now(core) - numbers[SINCE] >= policy.horizon[0] and numbers[LEFT] >= LESSON:
@@ -329,7 +329,7 @@ def learn(policy, core):  # type: ignore[no-untyped-def]
         halve_recurrence(policy)
         if named(core):
             halve(policy.fit, 6 * core.settings.lanes * core.settings.lanes)
-        count_present(policy, core, policy.flow, 0.5)
+        count_present(policy, core, newcomer, policy.flow, 0.5)
         numbers[SINCE] = now(core)
         numbers[LEFT] = 0
     most = max(LOOKS, policy.ghosts.size // 4)

@@ -5,8 +5,10 @@ Rows that come in order form a list; the few that come out of order wait in a he
 
 from __future__ import annotations
 
+import numpy as np
+
 from streamshed.kernels.compiling import implements, kernel
-from streamshed.kernels.core import NEWEST, NONE, Core
+from streamshed.kernels.core import ALL_STAY_UNTIL, BOUNDLESS, NEWEST, NONE, Core
 from streamshed.kernels.heap import heap_push, heap_remove, heap_top
 from streamshed.kernels.hooks import precedes
 
@@ -69,6 +71,20 @@ def _oldest_of_lane(core, lane, outside):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def stays_until(core, lane, row):  # type: ignore[no-untyped-def]
+    """The last time of the clock at which a row of a lane has not expired."""
+    longest = core.lanes[lane].window + core.settings.late
+    return core.rows[row].time + longest if longest < BOUNDLESS else np.int64(BOUNDLESS)
+
+
+@kernel
+def _note_oldest(core, lane, row):  # type: ignore[no-untyped-def]
+    """A row is new that may be the first of all to expire."""
+    until = core.numbers[ALL_STAY_UNTIL]
+    core.numbers[ALL_STAY_UNTIL] = min(until, stays_until(core, lane, row))
+
+
+@kernel
 def lane_append(core, lane, row):  # type: ignore[no-untyped-def]
     """Put a new row into its lane."""
     rows = core.rows
@@ -76,11 +92,13 @@ def lane_append(core, lane, row):  # type: ignore[no-untyped-def]
     if end != NONE and rows[row].time < rows[end].time:
         rows[row].before = OUT_OF_ORDER
         heap_push(core, core, lane, row)
+        _note_oldest(core, lane, row)
         return
     rows[row].before = end
     rows[row].after = NONE
     if end == NONE:
         core.lanes[lane].first = row
+        _note_oldest(core, lane, row)
     else:
         rows[end].after = row
     core.lanes[lane].end = row

@@ -72,8 +72,13 @@ def halve(array, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_present(policy, core, counts, each):  # type: ignore[no-untyped-def]
-    """Count the keys that are in a state now, at their present age."""
+def count_present(policy, core, newcomer, counts, each):  # type: ignore[no-untyped-def]
+    """Count the keys that are in a state now, at their present age.
+
+    The key of a newcomer is among them, though it may have no row yet and no ghost any more.
+    """
+    if key_lanes(core, newcomer) == NO_BITS:
+        _count_one(policy, core, policy.notes[newcomer], counts, each)
     for key in range(core.numbers[KEYS_USED]):
         if key_lanes(core, key) != NO_BITS:
             _count_one(policy, core, policy.notes[key], counts, each)
@@ -91,7 +96,7 @@ def _count_one(policy, core, note, counts, each):  # type: ignore[no-untyped-def
 
 
 @cold_kernel
-def look_forward(policy, core):  # type: ignore[no-untyped-def]
+def look_forward(policy, core, newcomer):  # type: ignore[no-untyped-def]
     """Make the index of each state and age anew from what has been learned.
 
     In `scratch` are, one after the other: keys there, by (state, age); the same by (size, age); the
@@ -105,7 +110,7 @@ def look_forward(policy, core):  # type: ignore[no-untyped-def]
     factor = course + sizes * AGES * 2
     for i in range(exposed):
         scratch[i] = policy.flow[i]
-    count_present(policy, core, scratch, -1.0)
+    count_present(policy, core, newcomer, scratch, -1.0)
     for i in range(exposed, course):
         scratch[i] = 0.0
     for state in range(1, states):
@@ -211,10 +216,13 @@ def _promise(policy, core, state, age, course, factor, worth, at):  # type: igno
     scale = 1.0 / (1.0 + left)  # from rates to chances
     stays = 1.0 - left * scale
     remains = returns * scale * max(1.0 - start_of(age), 0.0)
-    takes = size * span * (1.0 - 0.5 * (left * scale)) + remains * (size + 1)
-    for level in range(at, at + EXPECTED * LEVELS, EXPECTED):
-        scratch[level + NEXT_RESULTS] = stays * scratch[level + RESULTS] + remains * worth
-        scratch[level + NEXT_TIME] = takes + stays * scratch[level + TIME]
+    takes = size * span * (1.0 - 0.5 * (left * scale))
+    for price in range(LEVELS):
+        level = at + EXPECTED * price
+        # A key that returns can be given up then, too.
+        kept = remains if worth > PRICES[price] * (size + 1) else 0.0
+        scratch[level + NEXT_RESULTS] = stays * scratch[level + RESULTS] + kept * worth
+        scratch[level + NEXT_TIME] = takes + stays * scratch[level + TIME] + kept * (size + 1)
     for move in range(ways):
         if is_open(core, state, move):
             chance = scratch[rates + MOVE] * scratch[factors + move] * span * scale

@@ -101,13 +101,12 @@ def _tie(tree, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _places_of_least(tree, begin):  # type: ignore[no-untyped-def]
-    """A bit for each place of a line that has its lowest word and tie."""
-    least, tie = _least(tree, begin)
+def _places_of(tree, begin, word, tie):  # type: ignore[no-untyped-def]
+    """A bit for each place of a line that has a word and its tie."""
     found = np.uint64(0)
     for i in range(8):
-        is_least = tree.words[begin + i] == least and _tie(tree, begin + i) == tie
-        found |= np.uint64(is_least) << np.uint64(i)
+        has_it = tree.words[begin + i] == word and _tie(tree, begin + i) == tie
+        found |= np.uint64(has_it) << np.uint64(i)
     return found
 
 
@@ -208,13 +207,13 @@ def lowest_place(tree, core, group):  # type: ignore[no-untyped-def]
 @kernel
 def _find_lowest(tree, core, group):  # type: ignore[no-untyped-def]
     """Go down from the last level, to the lowest of each line; if several are, to the first."""
-    line, equal = np.int64(0), np.int64(0)
-    for up in range(tree.levels[_DEPTH]):
-        begin = _at(tree, tree.levels[_DEPTH] - 1 - up, group, line << 3)
-        found = _places_of_least(tree, begin)
+    line, equal, depth = np.int64(0), np.int64(0), tree.levels[_DEPTH]
+    word, tie = _least(tree, _at(tree, depth - 1, group, line))
+    for up in range(depth):
+        found = _places_of(tree, _at(tree, depth - 1 - up, group, line << 3), word, tie)
         equal += ones(found)
         line = (line << 3) + np.int64(trailing_zeros(found))
-    if equal > tree.levels[_DEPTH]:
+    if equal > depth:
         return _first_of_equals(tree, core, group, line)
     return line
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamshed.kernels import hooks
 from streamshed.kernels.age_buckets import AGES, bucket, moment, now
-from streamshed.kernels.compiling import implements, kernel
+from streamshed.kernels.compiling import cold_kernel, implements, kernel
 from streamshed.kernels.core import ARRIVALS, BOUNDLESS, NEWCOMER_BYTES, NONE, PINNED, Field, Shape
 from streamshed.kernels.intrinsics import float_bits, prefetch, trailing_zeros
 from streamshed.kernels.key_history import (
@@ -249,6 +249,13 @@ def _choose(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     return _oldest_in(core, key, lane), lowest
 
 
+@cold_kernel
+def _choose_apart(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
+    """The same row, where no newcomer is compared with it: a budget has shrunk."""
+    row, _ = _choose(policy, core, pool, arrival)
+    return row
+
+
 @kernel
 def _draw_some(policy, core, pool, front, word):  # type: ignore[no-untyped-def]
     """Let rows that are drawn and promise less than the highest in front change places with it."""
@@ -407,7 +414,7 @@ def _victim(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     row = policy.numbers[CHOSEN] - 1
     policy.numbers[CHOSEN] = 0
     if row == NONE:
-        row, _ = _choose(policy, core, pool, arrival)
+        row = _choose_apart(policy, core, pool, arrival)
     return row
 
 

@@ -142,6 +142,18 @@ def _known_top(policy, core, pool):  # type: ignore[no-untyped-def]
         set_word(policy, pool, place, word, tie_at(policy, pool, place))
 
 
+@kernel
+def _may_stand_at(policy, pool, place, known):  # type: ignore[no-untyped-def]
+    """Whether the row at a place may be of a key that stands at a known standing, and no higher.
+
+    As the tree knows no key as higher than it stands, it can tell without looking at the key.
+    """
+    if policy.ties.size > 0:
+        return True
+    word = word_at(policy, pool, place)
+    return word == ABSENT or word >> _32 <= known >> _32
+
+
 def _lowest(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     """A row of a lowest-standing key of a pool."""
     top, known = _known_top(policy, core, pool)
@@ -149,9 +161,11 @@ def _lowest(policy, core, pool, arrival):  # type: ignore[no-untyped-def]
     inverse = inverse_of(filled)
     word = draw(core.settings.seed, arrival)
     for _ in range(TRIES):
-        row = member_at(policy, pool, np.int64(remainder(word, filled, inverse)))
-        if _word(policy, standing_of(policy, core, row), known) == known:
-            return row
+        place = np.int64(remainder(word, filled, inverse))
+        if _may_stand_at(policy, pool, place, known):
+            row = member_at(policy, pool, place)
+            if _word(policy, standing_of(policy, core, row), known) == known:
+                return row
         word = mix(word + GOLDEN)
     return core.rows[top].newer  # the ring goes on from the newest to the oldest
 

@@ -23,7 +23,7 @@ from streamshed.shards import added, parts_of
 from streamshed.sizes import rounded
 from streamshed.spark.deferred import STATE
 from streamshed.spark.settings import start_coordinator
-from streamshed.spark.store import snapshot_of
+from streamshed.spark.store import stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -214,7 +214,7 @@ def _summary(entries: pa.Table) -> pa.Table:
     """What the state of one shard says."""
     shard, *key, about, some = (column.to_pylist() for column in entries.columns)
     values = zip(about, some, strict=True)
-    snapshot = snapshot_of(zip(zip(*key, strict=True), values, strict=True))
+    snapshot = stored(zip(zip(*key, strict=True), values, strict=True)).snapshot
     counts = snapshot.head.arrays[f"{CORE}counts"].reshape(-1, FATES).tolist()
     said = {
         "shard": shard[0],

@@ -15,7 +15,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from streamshed.engine.batch import Batch
 from streamshed.engine.blocks import Block
 from streamshed.engine.budget_parts import Counted
-from streamshed.engine.build import build_operator
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
 from streamshed.engine.observe.marks import Marks
@@ -29,10 +28,10 @@ from streamshed.shards import ADDED, divided
 from streamshed.spark.blobs import COUNTED, to_blobs
 from streamshed.spark.changes import CHANGES, with_own_changes
 from streamshed.spark.late import LateFiles, late_warning, logger
-from streamshed.spark.savepoint import Held, Resumed
+from streamshed.spark.savepoint import Resumed, Savepoint
 from streamshed.spark.sharding import Sharding
 from streamshed.spark.shipping import Kernels
-from streamshed.spark.store import Begin, Store
+from streamshed.spark.store import Live, Store
 from streamshed.spark.windows import KNOWN, known_row, with_nothing_known
 from streamshed.spark.workers import begin_task, end_task
 
@@ -86,7 +85,7 @@ class JoinProcessor(StatefulProcessor):
         sharding: Sharding,
         late_to: str | None = None,
         ends: bool = False,
-        resume: Held | None = None,
+        resume: Savepoint | None = None,
     ) -> None:
         self.ends = ends
         self.plan = plan
@@ -117,11 +116,12 @@ class JoinProcessor(StatefulProcessor):
             of_shard = self.held.setdefault(int(key[0]), {})
             of_shard.setdefault(row.stream, []).append(bytes(row.rows))
 
-    def _begin(self, label: int) -> Begin:
-        """How a shard begins that has no state yet."""
+    def _begin(self, label: int) -> Callable[[Live], None]:
+        """What is done with the join of a shard that has no state yet."""
         if self.resume is None:
-            return build_operator
-        return Resumed(self.resume, label == next(iter(self.plans)), self.held.pop(label, {}))
+            return lambda live: None
+        first = label == next(iter(self.plans))
+        return Resumed(self.resume, first, self.held.pop(label, {}))
 
     def _plan_at(self, label: int, blob: Any) -> Plan:
         """The plan of a shard in the batch of a blob: a table may have been read anew."""

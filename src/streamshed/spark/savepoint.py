@@ -4,7 +4,8 @@ A savepoint is a folder: the rows that are held, in Parquet files for each strea
 `savepoint.json`, which says where the sources stood, what time it was, and what had become of all
 rows. The query that goes on has shards of its own: rows find theirs as all rows do, and are joined
 again, but for the results that they have made. So results, clocks and the ledger go on, and what a
-policy or a sample has learned begins anew.
+policy or a sample has learned begins anew. Changes of a relation that have streamed are in files
+too, as each shard took them.
 """
 
 from __future__ import annotations
@@ -13,32 +14,38 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import functions as f
 
 from streamshed.engine.budget_parts import Counted
-from streamshed.engine.build import build_operator
 from streamshed.engine.checkpoint import from_ipc
 from streamshed.engine.ingest import InputRows, in_order_of_time, merged
 from streamshed.engine.operator import Operator
 from streamshed.engine.restore import stored_rows
 from streamshed.errors import InputError, SpecError, StateError
-from streamshed.kernels.core import ARRIVED, FATES, RESULTS, STORED, TOTAL_IMPORTANCE, Memory
-from streamshed.plan.plan import Plan, StreamPlan
-from streamshed.plan.routing import by_one_key
+from streamshed.kernels.core import ARRIVED, FATES, NEVER, RESULTS, STORED, TOTAL_IMPORTANCE
+from streamshed.plan.plan import Plan
+from streamshed.plan.routing import axes_of, by_one_key
+from streamshed.shards import routing_hash
 from streamshed.spark.blobs import COUNTED
+from streamshed.spark.changes import changes_of
 from streamshed.spark.deferred import STATE
 from streamshed.spark.folders import checked_folder, file_system
 from streamshed.spark.settings import start_coordinator
-from streamshed.spark.store import snapshot_of
+from streamshed.spark.sharding import Sharding
+from streamshed.spark.shipping import Shipped, ship_table
+from streamshed.spark.store import Live, stored
 from streamshed.spark.types import struct_of, type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from streamshed.engine.match.relation_matcher import RelationMatcher
 
 _ABOUT = "savepoint.json"
 _JOIN = ("streams", "key", "times", "condition")
@@ -52,7 +59,8 @@ class Held:
     Attributes:
         about: the join, in words.
         sources: where they stood after the last batch, as Spark writes it.
-        shards: how many there were.
+        labels: of the shards, in their order.
+        changes: how many changes of the relation each shard had taken.
         rows: how many are held of each input.
         newest: the newest time of each input.
         counts: what has become of the rows of each stream.
@@ -62,12 +70,18 @@ class Held:
 
     about: dict[str, str]
     sources: list[str]
-    shards: int
+    labels: list[int]
+    changes: int
     rows: dict[str, int]
     newest: list[int]
     counts: list[list[int]]
     results: int
     importance: float
+
+    @property
+    def shards(self) -> int:
+        """How many shards there were."""
+        return len(self.labels)
 
 
 # -- to write one ---------------------------------------------------------------------------------
@@ -100,9 +114,11 @@ def write_savepoint(
     labels = sorted(row.shard for row in state.select("shard").distinct().collect())
     rows: dict[str, int] = {}
     heads = []
-    for shard, label in enumerate(labels):
+    taken = 0
+    for label in labels:
         entries = state.where(f.col("shard") == label).toLocalIterator()
-        snapshot = snapshot_of((tuple(row.key), tuple(row.value)) for row in entries)
+        found = stored((tuple(row.key), tuple(row.value)) for row in entries)
+        snapshot, sharding = found.snapshot, found.sharding
         if "spill." in snapshot.head.numbers:
             raise InputError(
                 f"the join of the checkpoint {checkpoint!r} spills, and a savepoint has no place"
@@ -112,12 +128,18 @@ def write_savepoint(
         for (position, number), held in stored_rows(snapshot):
             folder = f"{root}/rows/{position}"
             system.create_dir(folder, recursive=True)
-            pq.write_table(held, f"{folder}/{shard}-{number}.parquet", filesystem=system)
+            pq.write_table(held, f"{folder}/{label}-{number}.parquet", filesystem=system)
             rows[str(position)] = rows.get(str(position), 0) + len(held)
+        if found.changes:
+            changes = pa.Table.from_batches(found.changes)
+            taken = len(changes)
+            system.create_dir(f"{root}/changes", recursive=True)
+            pq.write_table(changes, f"{root}/changes/{label}.parquet", filesystem=system)
     held = Held(
         heads[0].about,
         _offsets(session, checkpoint),
-        len(labels),
+        [*Sharding(sharding["partitions"], sharding["shards"]).labels],
+        taken,
         rows,
         np.max([head.numbers["newest"] for head in heads], axis=0).tolist(),
         np.sum([h.arrays["core.counts"].reshape(-1, FATES) for h in heads], axis=0).tolist(),
@@ -161,7 +183,20 @@ def _offsets(session: SparkSession, checkpoint: str) -> list[str]:
 # -- to go on from one ----------------------------------------------------------------------------
 
 
-def read_savepoint(folder: str, plan: Plan) -> Held:
+@dataclass(frozen=True)
+class Savepoint:
+    """What a query that begins with a savepoint knows of it besides the rows.
+
+    Attributes:
+        held: what is written there.
+        changes: those of the relation that have streamed, in a file that every executor will have.
+    """
+
+    held: Held
+    changes: Shipped | None
+
+
+def read_savepoint(folder: str, plan: Plan, session: SparkSession) -> Savepoint:
     """Read what a savepoint knows besides the rows.
 
     Raises:
@@ -177,17 +212,13 @@ def read_savepoint(folder: str, plan: Plan) -> Held:
             f"resume is {folder!r}, but there is no savepoint ({error}); write one with streamshed"
             " savepoint CHECKPOINT TO"
         ) from error
-    through = plan.through
-    copied = bool(plan.shares) or (through is not None and not by_one_key(plan, through))
     reasons = {
         "a column names the streams": plan.by is not None,
         "rows wait in a queue": plan.queue is not None,
         "work is bounded": plan.throttle is not None,
-        "the relation has changes": through is not None and through.relation.changes is not None,
         "rows without a match are results": bool(plan.unmatched),
         "a row makes its first results only": plan.first is not None,
         "windows are of rows": any(stream.last is not None for stream in plan.streams),
-        "rows were copied to several shards": copied and held.shards > 1,
     }
     for reason, holds in reasons.items():
         if holds:
@@ -202,13 +233,14 @@ def read_savepoint(folder: str, plan: Plan) -> Held:
                 f"resume: the savepoint is of another join: {part} was {held.about[part]!r} and"
                 f" is {now[part]!r}; give the join that made it"
             )
-    return held
+    return Savepoint(held, _held_changes(session, folder, held, plan))
 
 
 def held_rows(
-    session: SparkSession, folder: str, held: Held, stream: StreamPlan, position: int
+    session: SparkSession, folder: str, held: Held, plan: Plan, position: int
 ) -> DataFrame:
-    """The rows of an input that a savepoint holds; columns that it lacks are null."""
+    """The rows of an input that a savepoint holds, each once; columns that it lacks are null."""
+    stream = plan.streams[position]
     kinds = {column.name: type_of(column.type) for column in stream.schema}
     if str(position) not in held.rows:
         return session.createDataFrame([], struct_of(stream.schema))
@@ -219,7 +251,9 @@ def held_rows(
     place = folder if "://" in folder else os.path.abspath(folder)
     rows = session.read.schema(struct_of(schema)).parquet(f"{place}/rows/{position}")
     numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
-    number_of = {name: f"c{number}" for number, name in enumerate(rows.columns)}
+    number_of = {name: f"c{number}" for number, name in enumerate(rows.columns) if name in kinds}
+    if held.shards > 1 and _copies(plan):
+        numbered = _each_once(numbered.select(*number_of.values()))
     return numbered.select(
         *(
             (f.col(number_of[name]) if name in number_of else f.lit(None)).cast(kind).alias(name)
@@ -228,23 +262,71 @@ def held_rows(
     )
 
 
+def _copies(plan: Plan) -> bool:
+    """Whether several shards may hold a row."""
+    through = plan.through
+    return bool(axes_of(plan)) or (through is not None and not by_one_key(plan, through))
+
+
+def _each_once(rows: DataFrame) -> DataFrame:
+    """Rows of which several shards may hold copies, without these.
+
+    Rows that are equal went to the same shards: there are as many as one shard holds.
+    """
+    shard = f.regexp_extract(f.input_file_name(), r"(\d+)-\d+\.parquet$", 1)
+    in_each = rows.withColumn("shard", shard).groupBy("shard", *rows.columns).agg(f.count("*"))
+    count = f.max(in_each.columns[-1]).cast("int")
+    counted = in_each.groupBy(*rows.columns).agg(count.alias("count"))
+    return counted.withColumn("one", f.explode(f.array_repeat(f.lit(0), f.col("count")))).select(
+        *rows.columns
+    )
+
+
+def _held_changes(session: SparkSession, folder: str, held: Held, plan: Plan) -> Shipped | None:
+    """The changes of a relation that a savepoint holds.
+
+    Shards may let a change that comes late hold from different times on; here it holds as in the
+    shard of its key.
+    """
+    through = plan.through
+    if held.changes == 0 or through is None or changes_of(plan) is None:
+        return None
+    system, root = file_system(checked_folder(folder, "resume"))
+    schema = through.relation.change_schema(through.schema)
+    taken = [
+        pq.read_table(f"{root}/changes/{label}.parquet", filesystem=system) for label in held.labels
+    ]
+    key = taken[0].select([*dict.fromkeys(through.keys[0])]).combine_chunks().to_batches()[0]
+    hashed = routing_hash(key, through.keys[0], plan.streams[0].key_types)
+    owner = (hashed % np.uint64(len(taken))).astype(np.int64)
+    own = [changes.filter(pa.array(owner == shard)) for shard, changes in enumerate(taken)]
+    rows = pa.concat_tables(own).sort_by(through.relation.time)
+    for column in schema:
+        if column.name not in rows.column_names:
+            rows = rows.append_column(column, pa.nulls(len(rows), column.type))
+    whole = rows.select(schema.names).cast(schema).combine_chunks().to_batches()[0]
+    return ship_table(whole, session)
+
+
 @dataclass(frozen=True)
 class Resumed:
     """How a shard begins with rows of a savepoint.
 
     Attributes:
-        held: what is known besides the rows.
+        savepoint: what is known besides the rows.
         first: whether it is the first of all shards, which takes over the accounts.
         blobs: the rows of each input, packed, and under `COUNTED` what is told of those of all.
     """
 
-    held: Held
+    savepoint: Savepoint
     first: bool
     blobs: Mapping[int, list[bytes]]
 
-    def __call__(self, plan: Plan, *, memory: Memory) -> Operator:
-        """Build the join, as if the rows had come just now."""
-        join = build_operator(plan, memory=memory)
+    def __call__(self, state: Live) -> None:
+        """Let a new join be as if the rows had come just now."""
+        join, held, changes = state.join, self.savepoint.held, self.savepoint.changes
+        if changes is not None:
+            state.change([*changes.source("changes").batches()])
         parts = [
             in_order_of_time(
                 InputRows.concatenated([join.read(position, from_ipc(blob)) for blob in blobs])
@@ -254,24 +336,26 @@ class Resumed:
         ]
         if join.parts is not None:
             counted = [Counted.of_rows(from_ipc(blob)) for blob in self.blobs.get(COUNTED, [])]
-            join.parts.begin_with(counted, max(self.held.newest))
+            join.parts.begin_with(counted, max(held.newest))
             join.keep_to_part()
         if parts:
             for _ in join.process(merged(parts)):
                 pass  # results that were made before
-        join.advance([[time] for time in self.held.newest])
+        join.advance([[time] for time in held.newest])
+        newest = max(held.newest)
+        if changes_of(join.plan) is not None and newest != NEVER:
+            cast("RelationMatcher", join.matcher).pass_by(newest)
         self._account(join)
-        return join
 
     def _account(self, join: Operator) -> None:
         """Count what is held once, and what was made and lost before with the first shard."""
-        core = join.core
+        core, held = join.core, self.savepoint.held
         join.rejected, join.rejected_importance = 0, 0.0
-        core.numbers[RESULTS] = self.held.results if self.first else 0
-        core.totals[TOTAL_IMPORTANCE] = self.held.importance if self.first else 0.0
+        core.numbers[RESULTS] = held.results if self.first else 0
+        core.totals[TOTAL_IMPORTANCE] = held.importance if self.first else 0.0
         if self.first:
             counts = core.counts.reshape(-1, FATES)
-            for place, own in enumerate(self.held.counts):
+            for place, own in enumerate(held.counts):
                 before = np.array(own)
                 before[[ARRIVED, STORED]] -= before[STORED]
                 counts[place] += before

@@ -229,6 +229,13 @@ def ship(
     return replace(plan, through=parts[0]), cells
 
 
+def ship_table(rows: pa.RecordBatch, session: SparkSession) -> Shipped:
+    """Rows in a file that every executor will have."""
+    path = private_folder() / uuid.uuid4().hex
+    with Writer(path, partial(hand_out, session=session)) as told:
+        return told.table(rows)
+
+
 def facts_apart(plan: Plan, shards: int) -> int:
     """In how many parts facts are divided, where a join is done in so many shards."""
     return 1 if len(plan.streams) == 1 or axes_of(plan) else shards
@@ -418,7 +425,8 @@ class Writer:
         apart = not by_one_key(plan, plan.through)
         return parts, Cells(axis, parts, routes, _digest_of(axis, pairs) if apart else "")
 
-    def _table(self, rows: pa.RecordBatch) -> Shipped:
+    def table(self, rows: pa.RecordBatch) -> Shipped:
+        """A table."""
         start = self._begin()
         with pa.BufferOutputStream() as sink:
             with pa.ipc.new_file(sink, rows.schema) as writer:
@@ -435,12 +443,12 @@ class Writer:
         assert plan.through is not None
         relation = plan.through.relation
         shipped = ShippedRelation(
-            None if rows is None else self._table(rows),
+            None if rows is None else self.table(rows),
             relation.name,
             plan.through.begin,
             plan.through.end,
             # Changes without end come with the batches, or are read on by each worker itself.
-            relation.changes if news is None else self._table(news),
+            relation.changes if news is None else self.table(news),
             relation.time,
             relation.change,
             relation.refresh,

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -36,7 +36,7 @@ from streamshed.engine.operator import Operator
 from streamshed.engine.restore import attach, can_attach
 from streamshed.engine.saving import head_of
 from streamshed.errors import StateError
-from streamshed.kernels.core import NEVER, Memory
+from streamshed.kernels.core import NEVER
 from streamshed.plan.plan import Plan
 from streamshed.spark.changes import CHANGES, changes_of, in_effect
 from streamshed.spark.deferred import KEY, STATE, VALUE
@@ -167,11 +167,14 @@ class Live:
         return self.folder.lineage
 
 
-class Begin(Protocol):
-    """Builds the join of a plan, its arrays in some memory."""
+class Stored(NamedTuple):
+    """What the state store has of a shard."""
 
-    def __call__(self, plan: Plan, *, memory: Memory) -> Operator:
-        """Build it."""
+    snapshot: Snapshot
+    changes: list[pa.RecordBatch]
+    """Those of its relation that came with the batches so far."""
+    sharding: dict[str, Any]
+    """The shards of the join, as they were recorded."""
 
 
 _live: dict[str, Live] = AT_HAND
@@ -189,19 +192,16 @@ def _of_this_layout(said: str) -> dict[str, Any]:
     return about
 
 
-def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
+def stored(entries: Iterable[Entry]) -> Stored:
     """The state of a shard, of the entries that the state store has of it, without spilled rows."""
-    return _state_of(entry for entry in entries if entry[0][0] != SPILLED)[0]
-
-
-def _state_of(entries: Iterable[Entry]) -> tuple[Snapshot, list[pa.RecordBatch]]:
-    """The state of a shard, and the changes of its relation that came with the batches so far."""
     found: dict[SegmentName, dict[int, bytes]] = {}
     about = ""
     for (stream, number, part), (said, some) in entries:
-        found.setdefault((stream, number), {})[part] = bytes(some)
+        if stream != SPILLED:
+            found.setdefault((stream, number), {})[part] = bytes(some)
         about = said or about
-    placed = Placed.read(_of_this_layout(about), found[HEAD[:2]][0])
+    said_of = _of_this_layout(about)
+    placed = Placed.read(said_of, found[HEAD[:2]][0])
     whole = {name: b"".join(of[part] for part in range(len(of))) for name, of in found.items()}
     head = whole.pop(HEAD[:2])
     carried = sum(map(len, placed.carried.values()))
@@ -221,7 +221,8 @@ def _state_of(entries: Iterable[Entry]) -> tuple[Snapshot, list[pa.RecordBatch]]
         else:
             kind[name[1]] = rows
     snapshot.head.arrays.update(ArrayLog.read(snapshot.head.numbers[_LOG], log))
-    return snapshot, [changes[number] for number in sorted(changes)]
+    came = [changes[number] for number in sorted(changes)]
+    return Stored(snapshot, came, said_of["sharding"])
 
 
 class Store:
@@ -236,12 +237,12 @@ class Store:
         self.sharding = sharding
         self.state = handle.getMapState(STATE, KEY, VALUE)
 
-    def open(self, plan: Plan, begin: Begin = build_operator) -> Live:
+    def open(self, plan: Plan, begin: Callable[[Live], None] = lambda live: None) -> Live:
         """The join as the last batch left it, or a new one.
 
         Args:
             plan: the join.
-            begin: builds a new one, if need be.
+            begin: what is done with a new one.
         """
         try:
             return self._opened(on_this_worker(plan), begin)
@@ -251,11 +252,13 @@ class Store:
                 " streamshed savepoint, then .stream(…, resume=…)"
             ) from error
 
-    def _opened(self, plan: Plan, begin: Begin) -> Live:
+    def _opened(self, plan: Plan, begin: Callable[[Live], None]) -> Live:
         saved = self.state.getValue(HEAD)
         if saved is None:
             folder = CacheFolder.create(uuid.uuid4().hex)
-            return Live(begin(plan, memory=folder.memory), plan, folder)
+            live = Live(build_operator(plan, memory=folder.memory), plan, folder)
+            begin(live)
+            return live
         about = _of_this_layout(saved[0])
         self.sharding.check(about["sharding"])
         token, lineage, version = about["token"], about["lineage"], about["version"]
@@ -287,7 +290,7 @@ class Store:
     def _read(self, folder: CacheFolder, plan: Plan, placed: Placed) -> Snapshot:
         """All of the state from the state store; its segments are kept in the folder too."""
         entries = self.state.iterator() if plan.spill is None else self._entries(placed)
-        snapshot, changes = _state_of(entries)
+        snapshot, changes, _ = stored(entries)
         if (streamed := changes_of(plan)) is not None:
             streamed.waiting.extend(changes)
         for name, rows in snapshot.segments.items():

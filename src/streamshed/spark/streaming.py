@@ -90,15 +90,15 @@ def stream(
         )
     check_spilling(plan, resume)
     aggregates = None if plan.aggregates is None else Aggregates(plan, plan.aggregates)
-    held = None if resume is None else read_savepoint(resume, plan)
+    session = frames[0].sparkSession
+    held = None if resume is None else read_savepoint(resume, plan, session)
     compiled(plan)
     processor = JoinProcessor(plan, sharding, late_to, not frames[0].isStreaming, held)
     initial = None
     if resume is not None and held is not None:
-        session = frames[0].sparkSession
         rows = [
-            held_rows(session, resume, held, source, position)
-            for position, source in enumerate(plan.streams)
+            held_rows(session, resume, held.held, plan, position)
+            for position in range(len(plan.streams))
         ]
         with sparing_workers(session):
             initial = packed_rows(plan, rows, sharding)

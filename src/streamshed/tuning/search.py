@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from streamshed.errors import InputError, SpecError, listed
 from streamshed.join import Join
 from streamshed.plan.capabilities import POLICIES, kind_of
 from streamshed.policies import by_name
+from streamshed.progress import Advance, progress
 from streamshed.replay import Order
 from streamshed.running import with_table
 from streamshed.spec import Spec
@@ -64,9 +63,9 @@ def tune(
     else:
         archive = archive.fitting(names[0], len(names) * len(given or _PARTS))
     archive = archive.doubled()
-    with _progress(1 + len(names) * len(given or _PARTS) + _REFINED) as advance:
+    with progress("tuning", 1 + len(names) * len(given or _PARTS) + _REFINED, "runs") as done:
         exact = archive.exact()
-        advance()
+        done(1)
         if exact.ledger.results == 0 or exact.made.sum() == 0:
             raise InputError(
                 f"{method}: the join makes no results on this archive, so that there is no recall "
@@ -74,8 +73,8 @@ def tune(
             )
         peak = math.ceil(exact.peak / archive.part)
         sizes = given or [max(1, round(part * exact.peak / archive.part)) for part in _PARTS]
-        cells = list(_cells(archive, exact, names, sizes, advance))
-        best = _closest(archive, exact, cells, wanted, None if given else peak, advance)
+        cells = list(_cells(archive, exact, names, sizes, done))
+        best = _closest(archive, exact, cells, wanted, None if given else peak, done)
     return _told(said, archive, exact, wanted, cells, best)
 
 
@@ -136,7 +135,7 @@ def _cells(
     exact: Run,
     policies: Sequence[str],
     budgets: Sequence[int],
-    done: Callable[[], None],
+    done: Advance,
 ) -> Iterator[Cell]:
     """Run the join for each policy and budget, as many side by side as there are cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -146,7 +145,7 @@ def _cells(
             for policy in policies
         ]
         for finished in as_completed(waiting):
-            done()
+            done(1)
             yield finished.result()
 
 
@@ -178,7 +177,7 @@ def _closest(
     cells: list[Cell],
     wanted: float,
     upto: int | None,
-    done: Callable[[], None],
+    done: Advance,
 ) -> Cell | None:
     """The policy that needs the fewest rows for the wanted recall, at the budget that it needs.
 
@@ -220,7 +219,7 @@ def _refine(
     policy: str,
     bracket: tuple[_Point, _Point],
     wanted: float,
-    done: Callable[[], None],
+    done: Advance,
 ) -> None:
     """Close in on the wanted recall from both sides.
 
@@ -235,7 +234,7 @@ def _refine(
         rows = min(max(_between((low, below), (high, above), wanted), low + 1), high - 1)
         found = _cell(archive, exact, policy, rows, _REPEATED)
         cells.append(found)
-        done()
+        done(1)
         if found.recall.value >= wanted:
             high, above = rows, found.recall.value
             near = above - wanted
@@ -252,17 +251,3 @@ def _between(low: _Point, high: _Point, wanted: float) -> int:
     rise = high[1] - low[1]
     part = (wanted - low[1]) / rise if rise > 0 else 1.0
     return math.ceil(low[0] + part * (high[0] - low[0]))
-
-
-@contextmanager
-def _progress(runs: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("tuning", total=runs)
-        yield lambda: bar.advance(task)

@@ -2,23 +2,29 @@
 
 The cells and what is required in them are those of `streamshed_lab.experiments.policies`; here each
 requirement is one number, that of the worst cell, beside its bar. A full run takes all cores, but
-not for the speeds of loops.
+not for the speeds of loops. What it finds it writes to `results/bench-policies`, setting by
+setting, so that a run that was stopped goes on where it was, if the commit is the same and the
+checkout is clean; a run that comes to its end removes it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Generic, TypeVar
 
 import streamshed as ss
 from streamshed.demo.workload import FunnelWorkload
 from streamshed_lab.bench import Measurement, Progress
 from streamshed_lab.bench.keyed import Setting, loop_speeds
+from streamshed_lab.bench.page import header_of
 from streamshed_lab.bench.timing import best_of, processor_time
 from streamshed_lab.experiments.cells import FULL, QUICK, settings
 from streamshed_lab.experiments.coverage import (
@@ -56,6 +62,9 @@ LEAST_COVERAGE, MOST_COVERAGE, IN_FAMILY = 0.93, 0.98, 0.9
 LARGEST_ERROR = 0.1
 SAMPLE_BAR = 0.05
 
+UNFINISHED = Path("results", "bench-policies")
+"""Where a full run writes what it has found."""
+
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
@@ -65,6 +74,8 @@ def run(quick: bool, progress: Progress) -> Iterator[Measurement]:
     yield from _kept(_quickly_compared(progress) if quick else _compared(progress))
     yield from _covered(quick, progress)
     yield from _speed(quick, progress)
+    if not quick:
+        shutil.rmtree(UNFINISHED, ignore_errors=True)
 
 
 def _kept(found: Comparison) -> Iterator[Measurement]:
@@ -185,10 +196,40 @@ def _on_all_cores(
 ) -> Iterator[Found]:
     """What a function finds for each of some items, in their order, in processes of their own."""
     processes = len(os.sched_getaffinity(0))
+    commit = header_of("policies", False).commit
+    written = None if commit == "unknown" or commit.endswith("-dirty") else UNFINISHED / commit
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        for number, found in enumerate(pool.map(task, items), start=1):
+        for number, found in enumerate(pool.map(_Once(task, written), items), start=1):
             progress(f"{number} of {len(items)} are done")
             yield found
+
+
+@dataclass(frozen=True)
+class _Once(Generic[Item, Found]):
+    """A function whose findings are written to a folder, and read from there the next time.
+
+    Attributes:
+        task: the function.
+        folder: None if nothing is to be written.
+    """
+
+    task: Callable[[Item], Found]
+    folder: Path | None
+
+    def __call__(self, item: Item) -> Found:
+        if self.folder is None:
+            return self.task(item)
+        name = str(item).replace("/", "-")
+        path = self.folder / self.task.__name__ / f"{name}.pickle"
+        if path.exists():
+            known: Found = pickle.loads(path.read_bytes())
+            return known
+        found = self.task(item)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(pickle.dumps(found))
+        part.replace(path)
+        return found
 
 
 def _speed(quick: bool, progress: Progress) -> Iterator[Measurement]:

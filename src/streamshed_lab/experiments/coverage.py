@@ -144,6 +144,18 @@ def keyed(window: float) -> Callable[[Tables], ss.Join]:
     return lambda tables: key_join(tables, window)
 
 
+def in_order_of(window: float) -> Callable[[Tables], ss.Join]:
+    """Joins on `key` whose members come in the order of the streams."""
+    return lambda tables: keyed(window)(tables).in_order(*tables)
+
+
+def in_intervals(tables: Tables) -> ss.Join:
+    """A join on `key` of three streams, each member within an interval of the one before."""
+    first, second, third = tables
+    join = keyed(150.0)(tables).between(second, first, "-20 seconds", "1 minute")
+    return join.between(third, second, "-30 seconds", "40 seconds")
+
+
 def keep_rows(rows: int) -> Shed:
     """Sheds what is above so many rows of each stream."""
     return lambda join: join.keep(rows=rows)
@@ -210,6 +222,19 @@ def columns(seed: int, streams: str, rows: int, keys: int, skew: float = 0.0) ->
         )
         for name in streams
     }
+
+
+def commits(seed: int, streams: int = 3, rows: int = 16_000) -> Tables:
+    """Files that are changed together, at one instant, some of them again and again."""
+    random = np.random.default_rng([seed, 84])
+    found = {}
+    for stream in range(streams):
+        sizes = np.minimum(random.zipf(1.7, rows), 600)
+        sizes = sizes[np.cumsum(sizes) <= rows]
+        files = np.minimum(random.zipf(1.25, sizes.sum()), 30_000)
+        time = np.sort(random.uniform(0, rows, len(sizes)))
+        found[f"part{stream}"] = table_of(np.repeat(time, sizes), key=files)
+    return found
 
 
 def beside_each_other(streams: Tables) -> Tables:

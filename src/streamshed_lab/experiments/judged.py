@@ -7,7 +7,7 @@ sample can follow, the workloads that break policies, real traces, and every kin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -23,7 +23,10 @@ from streamshed_lab.experiments.coverage import (
     Tables,
     beside_each_other,
     columns,
+    commits,
     generated,
+    in_intervals,
+    in_order_of,
     keep_rows,
     keyed,
     real,
@@ -64,19 +67,6 @@ def _hot_twice(seed: int, rows: int = 38_000) -> Tables:
     return {name: stream() for name in "ab"}
 
 
-def _commits(seed: int, streams: int = 3, rows: int = 16_000) -> Tables:
-    """Files that are changed together, at one instant, some of them again and again."""
-    random = np.random.default_rng([seed, 84])
-    found = {}
-    for stream in range(streams):
-        sizes = np.minimum(random.zipf(1.7, rows), 600)
-        sizes = sizes[np.cumsum(sizes) <= rows]
-        files = np.minimum(random.zipf(1.25, sizes.sum()), 30_000)
-        time = np.sort(random.uniform(0, rows, len(sizes)))
-        found[f"part{stream}"] = table_of(np.repeat(time, sizes), key=files)
-    return found
-
-
 def _normal_beside_unique(seed: int) -> Tables:
     parts = (
         NormalWorkload(streams=2, tuples=9_000, rate=9.0, variance=500.0**2, seed=seed),
@@ -87,7 +77,7 @@ def _normal_beside_unique(seed: int) -> Tables:
 
 GENERATED = {
     "a key hot twice": Setting(_hot_twice, keyed(1_800.0), keep_rows(420)),
-    "files of commits": Setting(_commits, keyed(900.0), keep_rows(150)),
+    "files of commits": Setting(commits, keyed(900.0), keep_rows(150)),
     "one heavy key, 2 streams": generated(
         lambda s: OneHeavyKey(2, 2_100.0, rate=38.0, begins=0.5, share=0.008, seed=s), 160.0, 300
     ),
@@ -267,16 +257,6 @@ def _of_x(tables: Tables) -> ss.Join:
     return ss.join(*tables).on("x").within("50 minutes", time="time")
 
 
-def _in_order(window: float) -> Callable[[Tables], ss.Join]:
-    return lambda tables: keyed(window)(tables).in_order(*tables)
-
-
-def _between(tables: Tables) -> ss.Join:
-    first, second, third = tables
-    join = keyed(150.0)(tables).between(second, first, "-20 seconds", "1 minute")
-    return join.between(third, second, "-30 seconds", "40 seconds")
-
-
 def _in_rows(tables: Tables) -> ss.Join:
     return ss.join(*tables).on("x").last(3_000, time="time")
 
@@ -338,24 +318,24 @@ KINDS = {
         OF_KEYS,
     ),
     "in order, files of commits": Setting(
-        lambda s: _commits(s + 700, streams=4, rows=4_000),
-        _in_order(300.0),
-        keep_rows(110),
+        lambda s: commits(s + 750, streams=4, rows=4_400),
+        in_order_of(280.0),
+        keep_rows(120),
         OF_KEYS,
     ),
     "in order, clumped keys": Setting(
         lambda s: ClumpedKeys(
             3, 3_500.0, 4.0, flashes=20, lasting=400.0, clumps=8.0, size=4.0, seed=s
         ).tables(),
-        _in_order(400.0),
+        in_order_of(400.0),
         keep_rows(120),
         OF_KEYS,
     ),
     "intervals, swapped keys": Setting(
         lambda s: SwappedKeys(
-            3, 2_200.0, rate=9.0, keys=4_000, skew=0.8, every=280.0, seed=s
+            3, 2_400.0, rate=8.5, keys=4_500, skew=0.85, every=300.0, seed=s
         ).tables(),
-        _between,
+        in_intervals,
         keep_rows(130),
         OF_KEYS,
     ),
@@ -369,7 +349,7 @@ KINDS = {
         OF_ALL,
     ),
     "one heavy key by a column": Setting(
-        lambda s: beside_each_other(OneHeavyKey(4, 1_500.0, 22.0, share=0.004, seed=s).tables()),
+        lambda s: beside_each_other(OneHeavyKey(4, 1_600.0, 21.0, share=0.005, seed=s).tables()),
         _heavy_by_stream,
         lambda join: join.keep(total=900),
         OF_ALL,
@@ -418,14 +398,14 @@ LARGE = {
 
 SHARDED = {
     "Zipf in 3 shards": replace(
-        generated(lambda s: ZipfWorkload(3, 20_000, 18.0, 25_000, 0.85, seed=s + 90), 150.0, 330),
+        generated(lambda s: ZipfWorkload(3, 19_000, 17.0, 28_000, 0.9, seed=s + 95), 160.0, 310),
         shards=3,
     ),
     "one heavy key in 2 shards": replace(
         generated(
-            lambda s: OneHeavyKey(3, 1_500.0, 25.0, begins=0.3, share=0.004, seed=s + 90),
-            160.0,
-            300,
+            lambda s: OneHeavyKey(3, 1_600.0, 23.0, begins=0.35, share=0.005, seed=s + 95),
+            150.0,
+            280,
         ),
         shards=2,
     ),

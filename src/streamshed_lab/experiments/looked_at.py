@@ -19,8 +19,12 @@ from streamshed_lab.experiments.coverage import (
     OF_KEYS,
     Setting,
     Tables,
+    beside_each_other,
     columns,
+    commits,
     generated,
+    in_intervals,
+    in_order_of,
     keep_rows,
     keyed,
     real,
@@ -245,10 +249,8 @@ def _through(tables: Tables) -> ss.Join:
     return pair.through(facts, a="p", b="q").within("45 minutes", time="time")
 
 
-def _between(tables: Tables) -> ss.Join:
-    first, second, third = tables
-    join = keyed(150.0)(tables).between(second, first, "-20 seconds", "1 minute")
-    return join.between(third, second, "-30 seconds", "40 seconds")
+def _heavy_by_stream(tables: Tables) -> ss.Join:
+    return ss.join(by="stream").on("key").within("3 minutes", time="time")
 
 
 def _first_of_row(tables: Tables) -> ss.Join:
@@ -298,13 +300,33 @@ KINDS = {
     ),
     "in order, heavy sessions": Setting(
         lambda s: HeavySessions(3, 3_300.0, rate=10.0, tail=0.8, each=0.07, seed=s).tables(),
-        lambda tables: keyed(240.0)(tables).in_order(*tables),
+        in_order_of(240.0),
         keep_rows(260),
         OF_KEYS,
     ),
+    "in order, files of commits": Setting(
+        lambda s: commits(s + 700, streams=4, rows=4_000),
+        in_order_of(300.0),
+        keep_rows(110),
+        OF_KEYS,
+    ),
+    "intervals, swapped keys": Setting(
+        lambda s: SwappedKeys(
+            3, 2_200.0, rate=9.0, keys=4_000, skew=0.8, every=280.0, seed=s
+        ).tables(),
+        in_intervals,
+        keep_rows(130),
+        OF_KEYS,
+    ),
+    "one heavy key by a column": Setting(
+        lambda s: beside_each_other(OneHeavyKey(4, 1_500.0, 22.0, share=0.004, seed=s).tables()),
+        _heavy_by_stream,
+        lambda join: join.keep(total=900),
+        OF_ALL,
+    ),
     "intervals, a heavy key": Setting(
         lambda s: OneHeavyKey(3, 1_700.0, rate=26.0, begins=0.3, share=0.006, seed=s).tables(),
-        _between,
+        in_intervals,
         keep_rows(240),
         OF_KEYS,
     ),
@@ -338,7 +360,23 @@ LARGE = {
 }
 """Budgets so large that the sample takes a small part of the memory."""
 
-_OF_A_KEY = GENERATED | REAL | LARGE
+SHARDED = {
+    "Zipf in 3 shards": replace(
+        generated(lambda s: ZipfWorkload(3, 20_000, 18.0, 25_000, 0.85, seed=s + 90), 150.0, 330),
+        shards=3,
+    ),
+    "one heavy key in 2 shards": replace(
+        generated(
+            lambda s: OneHeavyKey(3, 1_500.0, 25.0, begins=0.3, share=0.004, seed=s + 90),
+            160.0,
+            300,
+        ),
+        shards=2,
+    ),
+}
+"""Joins in parts, each with a sample of its own."""
+
+_OF_A_KEY = GENERATED | REAL | LARGE | SHARDED
 LOOKED_AT: Mapping[str, Setting] = {
     name: replace(setting, keyed=True) for name, setting in _OF_A_KEY.items()
 } | KINDS

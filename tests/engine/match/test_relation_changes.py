@@ -15,6 +15,7 @@ from streamshed.engine.blocks import Block
 from streamshed.engine.build import build_operator, restore_operator
 from streamshed.engine.checkpoint import Snapshot
 from streamshed.engine.ingest import merged
+from streamshed.engine.match import relation_matcher, running_relation
 from streamshed.engine.operator import Operator
 from streamshed.kernels.core import KEYS_USED
 from streamshed.policies import Importance
@@ -174,3 +175,19 @@ def test_results_without_columns_of_the_relation_keep_none_of_its_rows(
             assert operator.results(block).num_rows == len(block.time)
     assert operator.matcher.relation.payload.rows == 0
     assert operator.ledger().results == len(exactly())
+
+
+def test_what_changes_need_is_compiled_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors get the kernels of a driver, which sees no changes."""
+    changes, _, streams = data()
+    plan = joined(changes.slice(0, 10)).plan({name: t.schema for name, t in streams.items()})
+    join, called = build_operator(plan), []
+    kernels = {relation_matcher: ["change_until"], running_relation: ["widths", "widen"]}
+    kernels[running_relation] += ["pack", "renumber"]
+    for module, names in kernels.items():
+        for name in names:
+            kernel = getattr(module, name)
+            spy = lambda *args, name=name, kernel=kernel: called.append(name) or kernel(*args)  # noqa: E731
+            monkeypatch.setattr(module, name, spy)
+    join.warm()
+    assert {*called} == {name for names in kernels.values() for name in names}

@@ -26,12 +26,19 @@ from streamshed.engine.observe.loss import LEAST_ROOM
 from streamshed.engine.observe.state import HELD, ROOM
 from streamshed.estimates import Estimate, Share, Tally
 from streamshed.ledger import Ledger, StreamLedger
-from streamshed_lab.experiments.coverage import TUNED, coverage, run_once, runs
+from streamshed_lab.experiments.coverage import (
+    TUNED,
+    beside_each_other,
+    coverage,
+    run_once,
+    runs,
+)
 from streamshed_lab.experiments.joining import key_join
 from streamshed_lab.experiments.judged import AGGREGATED
-from streamshed_lab.workloads import ZipfWorkload
+from streamshed_lab.workloads import OneHeavyKey, ZipfWorkload
 
 slow_generation = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+PARTS = [0.4, 0.3, 0.2, 0.1]
 told_apart = [policy for policy in POLICIES if policy not in NAMED_ONLY]
 
 
@@ -367,6 +374,53 @@ def test_intervals_hold_where_rows_that_come_at_once_are_merged(
         exact = join.count(tables).results
         ledger = join.keep(rows=9).shed("oldest").seed(seed).count(tables)
         assert ledger.sample_rate == 1
+        held.append(ledger.missed.low <= exact - ledger.results <= ledger.missed.high)
+    assert np.mean(held) >= 0.9
+
+
+def test_what_merging_has_wrong_of_results_made_is_no_bias() -> None:
+    """Of hot keys, whose rows are merged, nearly all results are made, more or fewer than told."""
+    off, held = [], []
+    for seed in range(24):
+        random, time = np.random.default_rng(seed), np.arange(4_000)
+        tables = {
+            name: pa.table({"k": random.choice([1, 2, 3, 4], 4_000, p=PARTS), "ts": time})
+            for name in "abc"
+        }
+        join = ss.join(*tables).on("k").within(220, time="ts")
+        exact = join.count(tables).results
+        ledger = join.keep(rows=200).shed("frequency").seed(seed).count(tables)
+        missed = exact - ledger.results
+        assert 0 < missed < 0.2 * exact
+        off.append((ledger.missed.value - missed) / exact)
+        held.append(ledger.missed.low <= missed <= ledger.missed.high)
+    assert abs(np.mean(off)) < 0.001
+    assert np.mean(held) >= 0.9
+
+
+def test_a_key_that_begins_in_a_thin_stream_is_known_from_its_first_rows() -> None:
+    """The sketch fades in step with the windows, even if few rows come in one."""
+    off, held = [], []
+    for seed in range(24):
+        tables = OneHeavyKey(3, 1_400.0, 14.0, begins=0.35, share=0.009, seed=seed).tables()
+        join = key_join(tables, 140.0)
+        exact = join.count(tables).results
+        ledger = join.keep(rows=150).shed("random").seed(seed).count(tables)
+        missed = exact - ledger.results
+        off.append(ledger.missed.value / missed - 1)
+        held.append(ledger.missed.low <= missed <= ledger.missed.high)
+    assert np.median(np.abs(off)) < 0.03
+    assert np.mean(held) >= 0.9
+
+
+def test_a_heavy_key_may_have_hidden_rows_of_all_streams_that_a_column_names() -> None:
+    held = []
+    for seed in range(24):
+        streams = OneHeavyKey(4, 1_200.0, 20.0, share=0.005, seed=seed).tables()
+        tables = beside_each_other(streams)
+        join = ss.join(by="stream").on("key").within("150 seconds", time="time")
+        exact = join.count(tables["rows"]).results
+        ledger = join.keep(total=700).shed("oldest").seed(seed).count(tables["rows"])
         held.append(ledger.missed.low <= exact - ledger.results <= ledger.missed.high)
     assert np.mean(held) >= 0.9
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from argparse import Namespace
+
 import pytest
 
 from streamshed_lab.bench import policies, run
@@ -58,7 +61,19 @@ def test_the_speed_of_a_loop_is_that_of_the_keyed_benchmark():
     assert told
 
 
-def test_a_full_run_takes_all_cores():
+def test_a_full_run_takes_all_cores(monkeypatch):
+    monkeypatch.setattr(policies, "header_of", lambda *said: Namespace(commit="1a2b-dirty"))
     told = []
     assert list(policies._on_all_cores(abs, [-3, 2], told.append)) == [3, 2]
     assert told == ["1 of 2 are done", "2 of 2 are done"]
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(monkeypatch, tmp_path):
+    """Of the same commit, if the checkout is clean."""
+    monkeypatch.setattr(policies, "UNFINISHED", tmp_path)
+    monkeypatch.setattr(policies, "header_of", lambda *said: Namespace(commit="1a2b"))
+    assert list(policies._on_all_cores(abs, [-3, 2], print)) == [3, 2]
+    (tmp_path / "1a2b" / "abs" / "-3.pickle").write_bytes(pickle.dumps(7))
+    assert list(policies._on_all_cores(abs, [-3, 2, -5], print)) == [7, 2, 5]
+    monkeypatch.setattr(policies, "header_of", lambda *said: Namespace(commit="1a2b-dirty"))
+    assert list(policies._on_all_cores(abs, [-3], print)) == [3]

@@ -56,7 +56,7 @@ class Attributes(NamedTuple):
 
 @implements(hooks.prefetch_rows, Attributes)
 def _prefetch_rows(matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
-    if core.table.size > CACHED:
+    if core.rows.size > CACHED:
         prefetch_keys(matcher, core, batch, i, shift)
         _prefetch_indexes(core, matcher, batch, i, shift)
 

@@ -32,7 +32,7 @@ from streamshed.kernels.table import (
 )
 
 CACHED = 1 << 14
-"""Directories up to this size, and what hangs below them, stay in the cache by themselves."""
+"""Up to so many rows, and what belongs to them, stay in the cache by themselves."""
 WORDS_IN_LINE = 16
 """The words of a key that a line of the cache has."""
 
@@ -122,7 +122,7 @@ def _meet(policy, core, key, stream, change):  # type: ignore[no-untyped-def]
 @implements(hooks.prefetch_rows, KeyWindowState)
 @implements(hooks.prefetch_rows, KeyState)
 def _prefetch_rows(matcher, core, batch, i, shift):  # type: ignore[no-untyped-def]
-    if core.table.size > CACHED:
+    if core.rows.size > CACHED:
         prefetch_keys(matcher, core, batch, i, shift)
 
 

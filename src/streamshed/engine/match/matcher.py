@@ -65,6 +65,9 @@ class Matcher(Component):
     def on_processed(self, join: Operator) -> None:
         """A batch was processed."""
 
+    def warm(self, join: Operator) -> None:
+        """Have compiled what batches need besides the loop."""
+
     def restore_pieces(self, batch: Batch) -> Iterator[Batch]:
         """The rows of a checkpoint, prepared to be stored again."""
         yield batch

@@ -74,7 +74,7 @@ def _prefetch_rows(matcher, core, batch, i, shift):  # type: ignore[no-untyped-d
     if i + 2 * AHEAD < codes.size:
         prefetch_code(matcher.facts, max(0, np.int64(codes[i + 2 * AHEAD])))
         prefetch_facts(matcher.facts, max(0, np.int64(codes[i + AHEAD])))
-    if core.table.size > CACHED:
+    if core.rows.size > CACHED:
         prefetch_keys(matcher, core, batch, i, shift)
         _prefetch_partner(core, matcher, batch, i, shift)
 

@@ -93,6 +93,11 @@ class RelationMatcher(Matcher):
         found: npt.NDArray[np.bool_] = self.relation.codes(batch) != NONE
         return found
 
+    def pass_by(self, time: int) -> None:
+        """Let changes that are read from here on take effect after a time."""
+        self.seen = max(self.seen, time)
+        self.relation.read_until(self.seen)
+
     @property
     def facts(self) -> int:
         """The facts, unless their index is shared."""
@@ -127,6 +132,12 @@ class RelationMatcher(Matcher):
         """Let the relation change by what the matcher of another join has read."""
         if self._through.relation.changes is not None:
             self.relation.follow(relayed)
+
+    def warm(self, join: Operator) -> None:
+        """Have compiled what changes need."""
+        if self._through.relation.changes is not None:
+            self._change(join, NEVER)
+            self.relation.warm()
 
     # -- checkpoints -----------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -329,6 +330,14 @@ class RunningRelation:
         self._grow(self.used + total)
         widen(self.facts, codes, wanted, self.used)
         self.used += total
+
+    def warm(self) -> None:
+        """Have compiled what changes need, with a relation that has no facts."""
+        nothing = replace(self.through.relation, data=None)
+        through = replace(self.through, relation=nothing, index=None)
+        empty = RunningRelation(replace(self.plan, through=through))
+        empty._reserve()
+        empty.give_up(0)
 
     # -- room ------------------------------------------------------------------------------------
 

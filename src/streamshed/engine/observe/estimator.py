@@ -26,6 +26,7 @@ from streamshed.engine.observe.state import (
     KEYS_USED,
     LOTS,
     MERGED,
+    MOST_STREAMS,
     NEWEST,
     PREDICTED,
     ROOM,
@@ -99,8 +100,6 @@ class LossEstimator(Estimator):
 
     def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
         super().__init__(plan, shape, memory)
-        # A result is a product over streams, and so is what the sketch is wrong by.
-        self.doubt = 2.0 ** (len(plan.streams) - 4)
         self.settings = _settings(plan)
         self.room = self.settings.capacity if plan.rate is None else 0
         nothing = {name: field.nothing() for name, field in self.layout().items()}
@@ -246,6 +245,17 @@ class LossEstimator(Estimator):
     def newest(self) -> int:
         """The newest time of these."""
         return int(self.state.numbers[NEWEST])
+
+    @property
+    def doubt(self) -> float:
+        """By what factor hidden results may be more than the sketch says.
+
+        A result is a product over streams, and so is what the sketch is wrong by. Rows of streams
+        that a column names are believed for all of them together, and so half as much is.
+        """
+        if self.plan.by is None:
+            return float(2.0 ** (len(self.plan.streams) - 4))
+        return float(2.0 ** (min(int(self.state.numbers[STREAMS]), MOST_STREAMS) - 5))
 
     def arranged(self, spread: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The sums of groups: of what is predicted, hidden and merged, then by lots."""

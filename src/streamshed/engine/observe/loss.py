@@ -34,6 +34,7 @@ from streamshed.engine.observe.sampled_rows import (
     prune_key,
 )
 from streamshed.engine.observe.state import (
+    CERTAIN,
     DEEPEST,
     ENTERED,
     EXPONENT,
@@ -66,6 +67,7 @@ from streamshed.engine.observe.state import (
     cells_of,
     count_in_sketch,
     depth_of,
+    have_one_window,
     is_told,
     level_of,
     lot_of,
@@ -200,7 +202,7 @@ def _arrive(loss, core, stream, time):  # type: ignore[no-untyped-def]
     if _trusted(core, time) > numbers[NEWEST]:
         numbers[NEWEST] = _trusted(core, time)
         turns = turns or numbers[NEWEST] >= numbers[TURN_AT]
-    if turns and (numbers[SINCE] >= (1 << loss.settings.bits) >> 2 or loss.piece[lane] == FAR):
+    if turns and (numbers[SINCE] >= (1 << loss.settings.bits) >> 5 or loss.piece[lane] == FAR):
         _turn(loss, core)
     return loss.entered[stream] if in_rows else time
 
@@ -224,7 +226,7 @@ def _turn(loss, core):  # type: ignore[no-untyped-def]
     numbers[SINCE] = 0
     numbers[TURN_AT] = BOUNDLESS
     longest = _longest(core)
-    turned, together = False, _turn_together(core)
+    turned, together = False, have_one_window(core)
     for lane in range(core.settings.lanes):
         number = _present_piece(loss, core, lane)
         if number <= loss.piece[lane]:
@@ -291,15 +293,6 @@ def _longest(core):  # type: ignore[no-untyped-def]
         if last > most > 0 or (last == 0 and (most > 0 or longer)):
             longest = lane
     return longest
-
-
-@kernel
-def _turn_together(core):  # type: ignore[no-untyped-def]
-    """Whether all lanes have the same time window, whose pieces end together."""
-    for lane in range(core.settings.lanes):
-        if core.lanes[lane].last > 0 or core.lanes[lane].window != core.lanes[0].window:
-            return False
-    return True
 
 
 @kernel
@@ -459,7 +452,7 @@ def _tally(loss, core, sight, key, stream, partners, found):  # type: ignore[no-
             spread_by(loss, MERGED, sign, found.exact * wrong)
         if partners.cut_at_0 > 0 and found.certain > 0:
             fewest = _fewest(loss, partners, 0)
-            hand.slack = found.certain * min(1.0, partners.cut_at_0 / fewest)
+            hand.slack = found.certain * min(1.0, CERTAIN * np.sqrt(partners.cut_at_0) / fewest)
     if found.last > found.seen:
         spread_by(loss, PREDICTED, group, found.last - found.seen)
     told = is_told(core)

@@ -48,7 +48,7 @@ def credit(loss, made):  # type: ignore[no-untyped-def]
     # What the sketch alone predicts is less by what was made of it.
     unseen = more - max(0.0, least - hand.seen)
     certain = max(0.0, least - hand.first)
-    seen = max(0.0, made - hand.seen)
+    seen = max(0.0, least - hand.seen)
     _change(loss.total, 0, exact, certain, seen, unseen)
     _change(loss.steps, loss.numbers[STEP_PLACE], exact, certain, seen, unseen)
     if spread != 0:

@@ -173,7 +173,7 @@ def _part_beside(loss, core, e, lane, other, above, stream, time):  # type: igno
     # Between times that are evenly spread; whether they are equal is not known from that.
     above_least = 0.0 if least in (0, 1) else least - 0.5
     below_most = 0.0 if most in (0, -1) else most + 0.5
-    pairs, fit, unsure, aside = 0.0, 0.0, 0.0, 0.0
+    pairs, fit, aside = 0.0, 0.0, 0.0
     for i in range(BETWEEN + 1):
         rows, begin, end = _part_of(loss, core, e, stream, time, i)
         if rows <= 0:
@@ -195,14 +195,14 @@ def _part_beside(loss, core, e, lane, other, above, stream, time):  # type: igno
                     aside += rows * others * TIES_DOUBT * tied * (equal - part)
                 pairs += rows * others
                 fit += rows * others * part
-                unsure += rows * others * part * (1.0 - part)
     if pairs == 0 or fit <= 0:
         return 0.0
     fit /= pairs
+    unsure = fit * (1.0 - fit) * (1.0 - _part_known(loss, e) * _part_known(loss, other))
     if unsure > 0:
         _add_doubt(loss, lane, abs(aside) / pairs / fit, np.uint64(0))  # in all keys alike
         # As of the statistic of Mann and Whitney; rows that come at once are as one.
-        wrong = np.sqrt(unsure / pairs * (n + m + 1.0) / (3.0 * n * m))
+        wrong = np.sqrt(unsure * (n + m + 1.0) / (3.0 * n * m))
         signs = mix(np.uint64(one.lo) ^ np.uint64(e))
         signs = mix(signs ^ np.uint64(two.lo) ^ np.uint64(other))
         _add_doubt(loss, lane, min(wrong, fit, 1.0 - fit) / fit, signs)
@@ -229,6 +229,13 @@ def _part_of(loss, core, e, stream, time, end):  # type: ignore[no-untyped-def]
         return (at_end if last <= most else 0.0), last, last
     part = np.float64(until - begin + 1) / np.float64(last - first + 1)
     return (rows - 2.0 * at_end) * max(0.0, part), begin, until
+
+
+@kernel
+def _part_known(loss, e):  # type: ignore[no-untyped-def]
+    """The part of the rows of an entry whose times are known: of the first and the last one."""
+    at_once = first_time(loss, e) == latest_time(loss, e)
+    return 1.0 if at_once else min(1.0, 2.0 / loss.entries[e].count)
 
 
 @kernel

@@ -25,6 +25,7 @@ from streamshed.engine.observe.merged_rows import (
     rows_within_bounds,
 )
 from streamshed.engine.observe.state import (
+    CERTAIN,
     FLOOR,
     FRESH,
     LEVELS,
@@ -193,7 +194,7 @@ def count_results(loss, core, sight, key, stream, time, partners, ends):  # type
                     lowest = np.int64(level)
                 if level == 0:
                     certain = results
-                    loss.hand[0].slack = results_in_doubt(loss, core)
+                    loss.hand[0].slack = CERTAIN * results_in_doubt(loss, core)
                 else:
                     heaviest = weight
         known = seen

@@ -18,10 +18,12 @@ from streamshed.engine.observe.state import (
     PIECES,
     RISES,
     ROOM,
+    are_over_alike,
     cells_of,
     clump_of,
     depth_of,
     is_over,
+    least_alive,
     level_of,
     lot_of,
     promise_of,
@@ -169,9 +171,14 @@ def prune_key(loss, core, key, depth):  # type: ignore[no-untyped-def]
 @kernel
 def alive_entries(loss, core):  # type: ignore[no-untyped-def]
     """How many entries have not expired: all are gone through in the order of memory."""
-    alive = 0
-    for e in range(loss.numbers[ENTRIES_USED]):
-        alive += loss.entries[e].stream != NONE and not is_over(loss, core, e)
+    alive, entries, used = 0, loss.entries, loss.numbers[ENTRIES_USED]
+    if not are_over_alike(loss, core):
+        for e in range(used):
+            alive += entries[e].stream != NONE and not is_over(loss, core, e)
+        return alive
+    least = least_alive(core)
+    for e in range(used):
+        alive += (entries[e].stream != NONE) & (entries[e].hi >= least)
     return alive
 
 
@@ -205,8 +212,12 @@ def _prune_outdated(loss, core):  # type: ignore[no-untyped-def]
     in memory. Chains are gone through in the same order, so entries are free in the same order.
     """
     marked = loss.marked
+    alike, least = are_over_alike(loss, core), least_alive(core)
     for e in range(loss.numbers[ENTRIES_USED]):
-        if loss.entries[e].stream != NONE and (is_over(loss, core, e) or _is_too_deep(loss, e)):
+        if loss.entries[e].stream == NONE:
+            continue
+        over = loss.entries[e].hi < least if alike else is_over(loss, core, e)
+        if over or _is_too_deep(loss, e):
             chain = chain_of(loss, loss.keys[loss.owner[e]].hash)
             marked[chain >> 6] |= ONE << np.uint64(chain & 63)
     for word in range(marked.size):

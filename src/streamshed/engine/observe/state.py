@@ -56,6 +56,8 @@ MOST_STREAMS = 6
 """Rows of a key are taken to be of no more streams than these, where a column names them."""
 CLUMP_STEPS = 8
 """Steps in which the size of a clump doubles."""
+CERTAIN = 3.0
+"""What is known for certain may still be wrong by so many standard deviations of merged rows."""
 FAR = -(2**62)
 """Before all times."""
 
@@ -325,6 +327,30 @@ def is_over(loss, core, e):  # type: ignore[no-untyped-def]
     if clock == NEVER or window >= BOUNDLESS:
         return False
     return latest_time(loss, e) < clock - core.settings.late - window
+
+
+@kernel
+def have_one_window(core):  # type: ignore[no-untyped-def]
+    """Whether all streams have the same time window and no row windows."""
+    for lane in range(core.settings.sweeps):
+        if core.lanes[lane].last > 0 or core.lanes[lane].window != core.lanes[0].window:
+            return False
+    return True
+
+
+@kernel
+def are_over_alike(loss, core):  # type: ignore[no-untyped-def]
+    """Whether `least_alive` says of every entry by its last time whether it is over."""
+    return loss.latest.size == 0 and have_one_window(core)
+
+
+@kernel
+def least_alive(core):  # type: ignore[no-untyped-def]
+    """The least last time of an entry that is not over, if all streams have the first's window."""
+    clock, window = core.numbers[CLOCK], core.lanes[0].window
+    if clock == NEVER or window >= BOUNDLESS:
+        return np.int64(NEVER)
+    return clock - core.settings.late - window
 
 
 @kernel

@@ -40,12 +40,10 @@ class Estimator(Component):
     Attributes:
         step: the length of a step of the last minute, or in rows.
         sums: has the arrays `total`, `spread`, `steps` and `step_spread`.
-        doubt: by what factor hidden results may be more than the sketch says.
     """
 
     prefix = "loss."
     sums: Any
-    doubt = 1.0
 
     def __init__(self, plan: Plan, shape: Shape, memory: Memory) -> None:
         super().__init__(shape, memory)
@@ -71,6 +69,11 @@ class Estimator(Component):
     @abstractmethod
     def newest(self) -> int:
         """The newest time of these."""
+
+    @property
+    def doubt(self) -> float:
+        """By what factor hidden results may be more than the sketch says."""
+        return 1.0
 
     @abstractmethod
     def arranged(self, spread: Floats) -> Floats:
