@@ -180,7 +180,7 @@ def with_bounds(begin: list[Any], end: list[Any]) -> pa.Table:
         (ss.relation(PAIRS, name="pairs", end="to"), ["relation 'pairs'", "'to'", "end"]),
         (
             PAIRS.set_column(0, "a", pa.array([1, None, None])),
-            ["relation 'relation'", "'a'", "2 rows", "row 1", "leave them out"],
+            ["relation 'relation'", "'a'", "2 of the rows", "row 1", "leave out rows"],
         ),
         (
             with_bounds([0, 1, 5], [1, 2, 5]),
