@@ -98,6 +98,13 @@ want_java() {
         "or set JAVA_HOME."
 }
 
+want_browser() {
+    # Tests of pages are skipped without one: fine for a developer, but not where changes are judged.
+    [[ -n ${CI:-} ]] || return 0
+    command -v chromium >/dev/null || apt_install chromium || true
+    command -v chromium >/dev/null || say "warning: no Chromium was found: tests of pages are skipped."
+}
+
 # --- the environment ------------------------------------------------------------------------------
 
 venv_is_sound() {
@@ -134,6 +141,7 @@ install_locked() {
 rm -f "$ready"
 make_venv
 want_java
+want_browser
 install_locked
 [[ -x $venv/bin/streamshed ]] || die "the install left no command streamshed in .venv/bin."
 printf '%s\n' "$root" >"$ready"
