@@ -53,7 +53,7 @@ ELSEWHERE = ("pairwise", "sketch")
 """Those made for several attributes: `streamshed reproduce msketch` compares them, and this does
 not yet."""
 EP = "existence"
-PATIENCE = 20.0
+PATIENCE = 5.0
 """Seconds that a bound may take; what is known by then is one."""
 REPEATS = 5
 """Seeds of the join under which the streams of the first seed are joined."""
